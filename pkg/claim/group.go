@@ -1,0 +1,62 @@
+package claim
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/google/uuid"
+)
+
+// Group is the unit of turn-taking: rows of one lane, tenant and class are
+// served in the order in which they became ready.
+type Group struct {
+	Lane   int32
+	Tenant string
+	Class  int16 // 0 first; 2 is bulk
+}
+
+// Found is a group with ready work. Shut: its lane takes nothing just now.
+type Found struct {
+	Group
+	Shut bool
+}
+
+// Turn asks for up to N rows of a group, from the low-water mark on.
+type Turn struct {
+	Group
+	Mark time.Time
+	N    int
+	seen uint64 // how often the group had been announced when the turn was made
+}
+
+// Item is one piece of work under a lease.
+type Item interface {
+	Key() [16]byte
+	Group() Group
+	Due() time.Time // since when it was ready
+}
+
+// ErrLapsed says that a worker's lease had run out before it was renewed.
+var ErrLapsed = errors.New("the worker's lease has lapsed")
+
+// Glance is what one look at the queue shows.
+type Glance struct {
+	Found    []Found       // groups with ready work after the cursor, in order
+	Promoted []Group       // groups in which waiting rows have just become ready
+	NextDue  time.Duration // until the earliest waiting row is due; negative: none waits
+}
+
+// Source is the queue as the loop sees it.
+type Source[T Item] interface {
+	// Look promotes what has become due and lists at most limit groups after the cursor.
+	Look(ctx context.Context, after Group, limit int) (Glance, error)
+	// Claim leases rows to the worker, at most N of each turn.
+	Claim(ctx context.Context, worker uuid.UUID, turns []Turn) ([]T, error)
+	// Return gives back what the worker holds except the given keys, unused: after a claim whose answer was lost.
+	Return(ctx context.Context, worker uuid.UUID, except [][16]byte) error
+	// Join, Renew and Leave keep the worker's lease. Renew returns ErrLapsed when it was too late.
+	Join(ctx context.Context, instance string, term time.Duration) (uuid.UUID, error)
+	Renew(ctx context.Context, worker uuid.UUID, term time.Duration) error
+	Leave(ctx context.Context, worker uuid.UUID) error
+}

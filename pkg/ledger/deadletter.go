@@ -1,0 +1,108 @@
+package ledger
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/posthouse-io/posthouse/pkg/delivery"
+	"github.com/posthouse-io/posthouse/pkg/outbox"
+	"github.com/posthouse-io/posthouse/streams"
+)
+
+// DeadLetter is a letter with what only the archive keeps.
+type DeadLetter struct {
+	delivery.Letter
+
+	Subject string              // of the message that was refused
+	Headers map[string][]string // as they came
+	Raw     []byte
+}
+
+// Archive writes each letter once and, in the same transaction, the outbox row
+// that tells of the fresh ones. A letter that is there already is left as it is.
+func (l *Ledger) Archive(ctx context.Context, letters []DeadLetter) (outbox.Batch, error) {
+	batch := outbox.Batch{ID: newBatchID()}
+	if len(letters) == 0 {
+		return batch, nil
+	}
+	var c struct {
+		events, sources, channels, tenants, requests, codes, reasons, subjects []string
+		summaries, headers, raws                                               [][]byte
+	}
+	messages := make(map[string]outbox.Message, len(letters))
+	var order []string
+	aggregates := make([]*[16]byte, 0, len(letters))
+	for i := range letters {
+		d := &letters[i]
+		if _, twice := messages[d.EventID]; twice {
+			continue
+		}
+		d.Schema = 1
+		body, err := json.Marshal(d.Letter)
+		if err != nil {
+			return batch, fmt.Errorf("dead letter %s: %w", d.EventID, err)
+		}
+		headers, err := json.Marshal(d.Headers)
+		if err != nil {
+			return batch, fmt.Errorf("dead letter %s: %w", d.EventID, err)
+		}
+		messages[d.EventID] = outbox.Message{ID: "dlq." + d.EventID, Subject: streams.DLQ(streams.Source(d.Source), d.Channel, d.Tenant), Body: body}
+		order = append(order, d.EventID)
+		summary := d.Summary
+		if summary == nil {
+			summary = json.RawMessage("{}")
+		}
+		c.events, c.sources, c.channels, c.tenants = append(c.events, d.EventID), append(c.sources, d.Source), append(c.channels, d.Channel), append(c.tenants, d.Tenant)
+		c.requests, c.codes, c.reasons, c.subjects = append(c.requests, d.RequestID), append(c.codes, d.Code), append(c.reasons, d.Reason), append(c.subjects, d.Subject)
+		c.summaries, c.headers, c.raws = append(c.summaries, summary), append(c.headers, headers), append(c.raws, d.Raw)
+		aggregates = append(aggregates, (*[16]byte)(d.ID))
+	}
+	err := l.begin(ctx, fmt.Sprintf("archive %d dead letters", len(order)), func(tx pgx.Tx) error {
+		rows, err := tx.Query(ctx, insertDeadLetters, c.events, c.sources, c.channels, c.tenants, aggregates, c.requests, c.codes, c.reasons,
+			c.summaries, c.subjects, c.headers, c.raws)
+		if err != nil {
+			return err
+		}
+		inserted, err := pgx.CollectRows(rows, pgx.RowTo[string])
+		if err != nil || len(inserted) == 0 {
+			return err
+		}
+		var ids, subjects []string
+		var bodies [][]byte
+		for _, id := range inserted {
+			m := messages[id]
+			batch.Messages = append(batch.Messages, m)
+			ids, subjects, bodies = append(ids, m.ID), append(subjects, m.Subject), append(bodies, m.Body)
+		}
+		_, err = tx.Exec(ctx, outbox.InsertMessages, [16]byte(batch.ID), ids, subjects, bodies)
+		return err
+	})
+	if err != nil {
+		return outbox.Batch{ID: batch.ID}, err
+	}
+	return batch, nil
+}
+
+// DeadLetters lists letters, newest first.
+func (l *Ledger) DeadLetters(ctx context.Context, f delivery.LetterFilter) ([]delivery.Letter, error) {
+	if f.Limit <= 0 {
+		f.Limit = 50
+	}
+	letters := []delivery.Letter{}
+	p := newPipeline()
+	p.query(selectDeadLetters, func(rows pgx.Rows) error {
+		d := delivery.Letter{Schema: 1}
+		var id *[16]byte
+		err := rows.Scan(&d.EventID, &d.Source, &d.Channel, &d.Tenant, &id, &d.RequestID, &d.Code, &d.Reason, &d.Triage, &d.Remark, &d.ArchivedAt)
+		d.ID = (*delivery.ID)(id)
+		letters = append(letters, d)
+		return err
+	}, f.Tenant, f.Source, f.OpenOnly, min(f.Limit, 1000))
+	if err := l.run(ctx, p); err != nil {
+		return nil, fmt.Errorf("list dead letters: %w", err)
+	}
+	return letters, nil
+}

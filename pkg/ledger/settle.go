@@ -1,0 +1,230 @@
+package ledger
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/posthouse-io/posthouse/pkg/delivery"
+	"github.com/posthouse-io/posthouse/pkg/outbox"
+	"github.com/posthouse-io/posthouse/pkg/retry"
+	"github.com/posthouse-io/posthouse/streams"
+)
+
+// Settlement is what follows from one attempt (or from its end without one).
+type Settlement struct {
+	Claimed  Claimed
+	Decision retry.Decision
+	Verdict  delivery.Verdict // of the attempt
+	Attempt  bool             // false: the move costs no attempt and leaves no attempt row (expired)
+	Retried  bool             // the move counts as one retry
+	Cause    string
+	Peer     string // who answered
+	RemoteID string
+}
+
+// Settled says what became of one Settlement.
+type Settled string
+
+const (
+	Moved   Settled = "moved"   // written now
+	Already Settled = "already" // was in the book: an earlier commit whose answer was lost
+	Stale   Settled = "stale"   // somebody else has moved it since: see Late
+)
+
+// Settle writes many moves in one transaction, each only if its row is still as
+// it was claimed (fence, version, owner). The batch is to be handed to the relay.
+// After an error nothing is known; repeat it.
+func (l *Ledger) Settle(ctx context.Context, settlements []Settlement) ([]Settled, outbox.Batch, error) {
+	batch := outbox.Batch{ID: newBatchID()}
+	c := settleColumns{}
+	messages := make([]outbox.Message, len(settlements))
+	place := make(map[delivery.ID]int, len(settlements))
+	for i := range settlements {
+		m, err := c.add(&settlements[i])
+		if err != nil {
+			return nil, batch, err
+		}
+		messages[i], place[settlements[i].Claimed.ID] = m, i
+	}
+	results := make([]Settled, len(settlements))
+	p := newPipeline()
+	if len(c.ordering) > 0 {
+		p.exec(lockOrderingKeys, c.orderingTenants, c.ordering)
+	}
+	p.query(settle, func(rows pgx.Rows) error {
+		var id [16]byte
+		if err := rows.Scan(&id); err != nil {
+			return err
+		}
+		results[place[id]] = Moved
+		return nil
+	}, [16]byte(batch.ID), c.ids, c.fences, c.versions, c.workers, c.claimedAt, c.states, c.delays,
+		c.attempts, c.retries, c.verdicts, c.answers, c.recipients, c.subjects, c.bodies)
+	if len(c.ordering) > 0 {
+		p.exec(unblock, c.orderingTenants, c.ordering)
+	}
+	if err := l.run(ctx, p); err != nil {
+		return nil, batch, fmt.Errorf("settle %d deliveries: %w", len(settlements), err)
+	}
+	for i, r := range results {
+		if r == Moved {
+			batch.Messages = append(batch.Messages, messages[i])
+		}
+	}
+	return results, batch, l.findSettled(ctx, settlements, results)
+}
+
+// findSettled tells rows that an earlier, unanswered commit has moved from rows
+// that somebody else has.
+func (l *Ledger) findSettled(ctx context.Context, settlements []Settlement, results []Settled) error {
+	var open []int
+	var c settleColumns
+	for i, r := range results {
+		if r == "" {
+			results[i] = Stale
+			open = append(open, i)
+			s := &settlements[i]
+			c.ids, c.fences, c.workers = append(c.ids, s.Claimed.ID), append(c.fences, s.Claimed.Fence), append(c.workers, s.Claimed.Worker)
+			c.verdicts = append(c.verdicts, s.verdict())
+		}
+	}
+	if len(open) == 0 {
+		return nil
+	}
+	ours := make(map[delivery.ID]bool)
+	p := newPipeline()
+	p.query(settledAttempts, func(rows pgx.Rows) error {
+		var id [16]byte
+		err := rows.Scan(&id)
+		ours[id] = true
+		return err
+	}, c.ids, c.fences, c.workers, c.verdicts)
+	if err := l.run(ctx, p); err != nil {
+		return fmt.Errorf("look up %d settled attempts: %w", len(open), err)
+	}
+	for _, i := range open {
+		if ours[settlements[i].Claimed.ID] {
+			results[i] = Already
+		}
+	}
+	return nil
+}
+
+// GiveBack returns deliveries whose attempt never began: nothing is counted.
+func (l *Ledger) GiveBack(ctx context.Context, settlements []Settlement) error {
+	var c settleColumns
+	for i := range settlements {
+		s := &settlements[i]
+		c.ids, c.fences, c.workers = append(c.ids, s.Claimed.ID), append(c.fences, s.Claimed.Fence), append(c.workers, s.Claimed.Worker)
+		c.delays = append(c.delays, s.Decision.Delay.Seconds())
+	}
+	p := newPipeline()
+	p.exec(giveBack, c.ids, c.fences, c.workers, c.delays)
+	if err := l.run(ctx, p); err != nil {
+		return fmt.Errorf("give back %d deliveries: %w", len(settlements), err)
+	}
+	return nil
+}
+
+// settleColumns is a batch of settlements turned into the arrays that the
+// statements unnest.
+type settleColumns struct {
+	ids, workers                [][16]byte
+	fences, versions            []int32
+	claimedAt                   []time.Time
+	states, verdicts, subjects  []string
+	delays                      []float64
+	attempts, retries           []int32
+	answers, recipients, bodies [][]byte
+	ordering, orderingTenants   []string
+}
+
+func (c *settleColumns) add(s *Settlement) (outbox.Message, error) {
+	m, err := s.message()
+	if err != nil {
+		return m, err
+	}
+	answer, err := json.Marshal(storedAnswer{s.Decision.Answer, s.Peer, s.RemoteID})
+	if err != nil {
+		return m, fmt.Errorf("settle %s: %w", s.Claimed.ID, err)
+	}
+	recipients := []byte("[]")
+	if len(s.Decision.Recipients) > 0 {
+		if recipients, err = json.Marshal(s.recipients()); err != nil {
+			return m, fmt.Errorf("settle %s: %w", s.Claimed.ID, err)
+		}
+	}
+	k := &s.Claimed
+	c.ids, c.fences, c.versions = append(c.ids, k.ID), append(c.fences, k.Fence), append(c.versions, k.Version)
+	c.workers, c.claimedAt = append(c.workers, k.Worker), append(c.claimedAt, k.ClaimedAt)
+	c.states, c.delays = append(c.states, string(s.Decision.State)), append(c.delays, s.Decision.Delay.Seconds())
+	c.attempts, c.retries = append(c.attempts, int32(s.attempts())), append(c.retries, int32(s.retries()))
+	c.verdicts, c.answers, c.recipients = append(c.verdicts, s.verdict()), append(c.answers, answer), append(c.recipients, recipients)
+	c.subjects, c.bodies = append(c.subjects, m.Subject), append(c.bodies, m.Body)
+	if k.Ordering != "" && s.Decision.State.Final() {
+		c.orderingTenants, c.ordering = append(c.orderingTenants, k.Tenant), append(c.ordering, k.Ordering)
+	}
+	return m, nil
+}
+
+// storedAnswer is the JSON of attempt.answer and delivery.answer.
+type storedAnswer struct {
+	delivery.Answer
+	Peer     string `json:"peer,omitempty"`
+	RemoteID string `json:"remote_id,omitempty"`
+}
+
+func (s *Settlement) attempts() int {
+	if s.Attempt {
+		return s.Claimed.Attempts + 1
+	}
+	return s.Claimed.Attempts
+}
+
+func (s *Settlement) retries() int {
+	if s.Decision.State == delivery.Retry {
+		return s.Claimed.Retries + 1
+	}
+	return s.Claimed.Retries
+}
+
+// verdict is the word of the attempt row; none: no attempt was made.
+func (s *Settlement) verdict() string {
+	if !s.Attempt {
+		return "none"
+	}
+	return s.Verdict.String()
+}
+
+func (s *Settlement) recipients() []delivery.RecipientStatus {
+	out := make([]delivery.RecipientStatus, len(s.Decision.Recipients))
+	for i, r := range s.Decision.Recipients {
+		state := delivery.RecipientRefused
+		if r.Verdict == delivery.Accepted {
+			state = delivery.RecipientAccepted
+		}
+		out[i] = delivery.RecipientStatus{Ordinal: r.Ordinal, State: state, Code: r.Answer.Code, Text: r.Answer.Text}
+	}
+	return out
+}
+
+// message is the event of the move.
+func (s *Settlement) message() (outbox.Message, error) {
+	k := &s.Claimed
+	now := time.Now().UTC()
+	ev := delivery.Event{ID: k.ID, Version: int(k.Version) + 1, State: s.Decision.State, Tenant: k.Tenant, Channel: k.Channel, RequestID: k.RequestID,
+		Class: k.Class.String(), At: now, Attempts: s.attempts(), Cause: s.Cause, Recipients: s.recipients(), Custom: k.Custom}
+	if s.Decision.Answer != (delivery.Answer{}) {
+		ev.Answer = &s.Decision.Answer
+	}
+	if s.Decision.State == delivery.Retry {
+		due := now.Add(s.Decision.Delay)
+		ev.DueAt = &due
+	}
+	body, err := ev.Encode()
+	return outbox.Message{ID: ev.Event, Subject: streams.Event(streams.KindDelivery, string(ev.State), string(k.Channel), k.Tenant), Body: body, Trace: k.Trace}, err
+}

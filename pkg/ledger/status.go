@@ -1,0 +1,117 @@
+package ledger
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/posthouse-io/posthouse/pkg/delivery"
+)
+
+// Find resolves a delivery id, or a client's request id of a tenant.
+func (l *Ledger) Find(ctx context.Context, tenant, name string) (delivery.ID, error) {
+	if id, err := delivery.ParseID(name); err == nil {
+		return id, nil
+	}
+	var id [16]byte
+	err := l.db.QueryRow(ctx, deliveryOfRequest, tenant, name).Scan(&id)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return delivery.ID{}, ErrNotFound
+	}
+	if err != nil {
+		return delivery.ID{}, fmt.Errorf("find request: %w", err)
+	}
+	return id, nil
+}
+
+// Status tells where a delivery is. ErrNotFound when there is none.
+func (l *Ledger) Status(ctx context.Context, id delivery.ID) (*delivery.Status, error) {
+	s := &delivery.Status{ID: id, AcceptedAt: id.Time()}
+	var q queued
+	found := false
+	p := newPipeline()
+	p.query(selectStatus, func(rows pgx.Rows) error {
+		found = true
+		var class delivery.Class
+		var answer []byte
+		err := rows.Scan(&s.Tenant, &s.Channel, &s.RequestID, &class, &s.State, &s.Version, &s.Attempts, &s.Retries, &s.ExpiresAt, &s.ChangedAt, &answer,
+			&s.Lane, &q.state, &q.dueAt, &q.claimedAt, &q.owner, &q.leaseUntil, &q.shutUntil, &q.shutWhy, &q.pausedUntil, &q.pausedWhy, &q.now)
+		s.Class, s.Answer = class.String(), answer
+		return err
+	}, [16]byte(id))
+	p.query(selectRecipients, func(rows pgx.Rows) error {
+		var r delivery.RecipientStatus
+		err := rows.Scan(&r.Ordinal, &r.State, &r.Code, &r.Text)
+		s.Recipients = append(s.Recipients, r)
+		return err
+	}, [16]byte(id))
+	p.query(selectAttempts, func(rows pgx.Rows) error {
+		var a delivery.Attempt
+		var answer []byte
+		err := rows.Scan(&a.Number, &a.Fence, &a.ClaimedAt, &a.SettledAt, &a.Verdict, &answer)
+		a.Answer = answer
+		s.Tried = append(s.Tried, a)
+		return err
+	}, [16]byte(id))
+	p.query(selectEvents, func(rows pgx.Rows) error {
+		var step delivery.Step
+		err := rows.Scan(&step.Version, &step.State, &step.At)
+		s.Journey = append(s.Journey, step)
+		return err
+	}, [16]byte(id))
+	if err := l.run(ctx, p); err != nil {
+		return nil, fmt.Errorf("status of %s: %w", id, err)
+	}
+	if !found {
+		return nil, ErrNotFound
+	}
+	s.InWork = q.owner != nil
+	s.Gate = q.gate(s)
+	return s, nil
+}
+
+// queued is what the queue and the lane say of a delivery that is not finished.
+type queued struct {
+	state                                                *string
+	dueAt, claimedAt, leaseUntil, shutUntil, pausedUntil *time.Time
+	owner                                                *uuid.UUID
+	shutWhy, pausedWhy                                   string
+	now                                                  time.Time
+}
+
+// gate names the first thing in the way, in the order in which they apply.
+func (q queued) gate(s *delivery.Status) delivery.Gate {
+	switch {
+	case q.state == nil:
+		return delivery.Gate{Name: "final", Why: "it is " + string(s.State) + ": nothing will be tried by itself", Release: finalRelease(s.State)}
+	case *q.state == "held":
+		return delivery.Gate{Name: "held", Why: "nobody knows whether the last attempt arrived", Release: "an operator retries, cancels or settles it"}
+	case *q.state == "leased":
+		return delivery.Gate{Name: "in_work", Until: q.leaseUntil, Why: "a worker has it under a lease", Release: "the attempt's result; if the worker dies, the sweep after the lease has run out"}
+	case *q.state == "blocked":
+		return delivery.Gate{Name: "blocked", Why: "an older delivery of the same ordering key is not finished", Release: "that delivery's end"}
+	case q.pausedUntil != nil:
+		return delivery.Gate{Name: "paused", Until: q.pausedUntil, Why: "lane " + s.Lane + " is paused: " + q.pausedWhy, Release: "the lane is resumed"}
+	case q.shutUntil != nil:
+		return delivery.Gate{Name: "shut", Until: q.shutUntil, Why: "lane " + s.Lane + " is shut: " + q.shutWhy, Release: "the lane opens again by itself"}
+	case *q.state == "waiting":
+		why := "its time has not come (send_at)"
+		if s.State == delivery.Retry {
+			why = "it waits for its next attempt"
+		}
+		return delivery.Gate{Name: "waiting", Until: q.dueAt, Why: why, Release: "the time"}
+	}
+	return delivery.Gate{Name: "ready", Until: q.dueAt, Why: "it waits for a free slot of a sender", Release: "a sender that runs and has a free slot in lane " + s.Lane}
+}
+
+func finalRelease(s delivery.State) string {
+	switch s {
+	case delivery.Failed, delivery.Dead, delivery.Expired:
+		return "a retry by hand, once the cause is mended"
+	}
+	return "nothing: it is done"
+}

@@ -1,0 +1,138 @@
+// Package retry decides what follows an attempt. It is a pure function of the
+// outcome, of what has been tried before and of one random number that the
+// caller draws, so every rule is a row of a table test. It starts no goroutine
+// and cannot fail.
+package retry
+
+import (
+	"time"
+
+	"github.com/posthouse-io/posthouse/pkg/delivery"
+)
+
+// OnUnknown is what follows an attempt whose outcome nobody knows.
+type OnUnknown string
+
+const (
+	UnknownRetry OnUnknown = "retry" // at least once: the default for mail
+	UnknownHold  OnUnknown = "hold"  // at most once: a person decides
+)
+
+// Policy is one schedule. Delay before retry n (from 0) is
+// min(Base*Multiplier^n, Cap), spread by plus or minus Jitter.
+type Policy struct {
+	Base          time.Duration
+	Multiplier    float64
+	Cap           time.Duration // before jitter
+	Jitter        float64       // 0.5 = plus or minus half
+	MaxRetries    int           // attempts beyond the first
+	QuotaFloor    time.Duration // least wait after a QUOTA answer
+	MaxRetryAfter time.Duration // longest wait that the other side may ask for
+	OnUnknown     OnUnknown
+}
+
+// Softa is the schedule of the seed "Delivery & Retries": 30 s, 1, 2, 4 and
+// 8 min, plus or minus 50 %, then dead.
+func Softa() Policy {
+	return Policy{Base: 30 * time.Second, Multiplier: 2, Cap: time.Hour, Jitter: 0.5, MaxRetries: 5,
+		QuotaFloor: 5 * time.Minute, MaxRetryAfter: time.Hour, OnUnknown: UnknownRetry}
+}
+
+// Delay is the wait before the retry that follows `retries` earlier ones.
+// random is uniform in [0, 1).
+func (p Policy) Delay(retries int, answer delivery.Answer, retryAfter time.Duration, random float64) time.Duration {
+	d := float64(p.Base)
+	for range min(retries, 30) {
+		d = min(d*p.Multiplier, float64(p.Cap))
+	}
+	d = min(d, float64(p.Cap))
+	wait := time.Duration(d * (1 + p.Jitter*(2*random-1)))
+	wait = max(wait, min(time.Second, p.Base))
+	if answer.Category == delivery.Quota {
+		wait = max(wait, p.QuotaFloor)
+	}
+	return max(wait, min(retryAfter, p.MaxRetryAfter))
+}
+
+// Past is what is known of a delivery before the attempt that just ended.
+type Past struct {
+	Retries  int   // retries made so far, manual ones included: a used-up delivery retried by hand gets one chance
+	Waiting  []int // ordinals of the recipients that the attempt was for
+	Accepted int   // recipients that earlier attempts brought home
+}
+
+// Decision is what the ledger is to write.
+type Decision struct {
+	GiveBack   bool           // the attempt did not happen: back into the queue after Delay, nothing counted
+	State      delivery.State // sent, retry, held, failed or dead
+	Delay      time.Duration  // of a retry or a give-back
+	Answer     delivery.Answer
+	Recipients []delivery.RecipientOutcome // those that are settled now
+}
+
+// Decide turns one outcome into the move that follows.
+func (p Policy) Decide(o delivery.Outcome, past Past, random float64) Decision {
+	switch o.Verdict {
+	case delivery.Interrupted:
+		return Decision{GiveBack: true, Delay: time.Duration(float64(time.Second) * random), Answer: o.Answer}
+	case delivery.Unknown:
+		if p.OnUnknown == UnknownHold {
+			return Decision{State: delivery.Held, Answer: o.Answer}
+		}
+	}
+	settled, waiting, accepted, worst := tally(o, past)
+	d := Decision{Answer: o.Answer, Recipients: settled}
+	if d.Answer == (delivery.Answer{}) && o.Verdict != delivery.Accepted {
+		d.Answer = worst
+	}
+	switch {
+	case len(waiting) == 0 && accepted > 0:
+		d.State = delivery.Sent
+	case len(waiting) == 0:
+		d.State = delivery.Failed
+	case past.Retries < p.MaxRetries:
+		d.State, d.Delay = delivery.Retry, p.Delay(past.Retries, worst, o.RetryAfter, random)
+	default: // used up: whoever still waits is given up
+		for _, w := range waiting {
+			w.Verdict = delivery.Refused
+			d.Recipients = append(d.Recipients, w)
+		}
+		d.State = delivery.Dead
+		if accepted > 0 {
+			d.State = delivery.Sent
+		}
+	}
+	return d
+}
+
+// tally sorts the recipients of the attempt into settled and still waiting, and
+// picks the answer that decides the wait: quota before the rest.
+func tally(o delivery.Outcome, past Past) (settled, waiting []delivery.RecipientOutcome, accepted int, worst delivery.Answer) {
+	accepted, worst = past.Accepted, o.Answer
+	each := make(map[int]delivery.RecipientOutcome, len(o.Recipients))
+	for _, r := range o.Recipients {
+		each[r.Ordinal] = r
+	}
+	for _, ordinal := range past.Waiting {
+		r, ok := each[ordinal]
+		if !ok {
+			r = delivery.RecipientOutcome{Ordinal: ordinal, Verdict: o.Verdict, Answer: o.Answer}
+		}
+		switch {
+		case r.Verdict == delivery.Accepted:
+			accepted++
+			settled = append(settled, r)
+		case r.Verdict == delivery.Refused && !r.Answer.Category.Retryable():
+			settled = append(settled, r)
+			if worst.Category == delivery.NoCategory {
+				worst = r.Answer
+			}
+		default:
+			waiting = append(waiting, r)
+			if worst.Category != delivery.Quota {
+				worst = r.Answer
+			}
+		}
+	}
+	return settled, waiting, accepted, worst
+}

@@ -1,0 +1,79 @@
+package deadletter
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/rs/zerolog"
+
+	"github.com/posthouse-io/posthouse/pkg/delivery"
+	"github.com/posthouse-io/posthouse/pkg/ledger"
+	"github.com/posthouse-io/posthouse/pkg/outbox"
+	"github.com/posthouse-io/posthouse/streams"
+)
+
+type archivist struct {
+	log  zerolog.Logger
+	book *ledger.Ledger
+	hand func(outbox.Batch)
+}
+
+// take archives one batch of events and acknowledges them. While the database is
+// away it tries on; what is not archived in time comes again.
+func (a *archivist) take(ctx context.Context, batch []jetstream.Msg) {
+	letters := make([]ledger.DeadLetter, len(batch))
+	for i, m := range batch {
+		letters[i] = letter(m.Subject(), m.Data())
+	}
+	for wait := 50 * time.Millisecond; ; wait = min(2*wait, 2*time.Second) {
+		events, err := a.book.Archive(ctx, letters)
+		if err == nil {
+			a.hand(events)
+			break
+		}
+		a.log.Warn().Err(err).Int("letters", len(letters)).Msg("dead letters cannot be archived; trying again")
+		t := time.NewTimer(wait/2 + rand.N(wait))
+		select {
+		case <-ctx.Done():
+			t.Stop()
+			return
+		case <-t.C:
+		}
+	}
+	for i, m := range batch {
+		a.log.Error().Str("letter", letters[i].EventID).Str("source", letters[i].Source).Str("tenant", letters[i].Tenant).
+			Str("code", letters[i].Code).Str("reason", letters[i].Reason).Msg("dead letter")
+		if err := m.Ack(); err != nil {
+			a.log.Debug().Err(err).Msg("acknowledgement not sent; the event comes again and is known")
+		}
+	}
+}
+
+// letter makes a dead letter of an event; of a message that is none, too.
+func letter(subject string, body []byte) ledger.DeadLetter {
+	ev, err := delivery.DecodeEvent(body)
+	source, known := streams.Source(""), false
+	if err == nil {
+		source, known = sources()[ev.State]
+	}
+	if !known || ev.Event != delivery.EventID(ev.ID, ev.Version) || !streams.Token(ev.Tenant) || !streams.Token(string(ev.Channel)) {
+		sum := sha256.Sum256(append([]byte(subject+"\n"), body...))
+		return ledger.DeadLetter{Subject: subject, Raw: body, Letter: delivery.Letter{EventID: "poison." + hex.EncodeToString(sum[:16]),
+			Source: string(streams.Poison), Channel: streams.None, Tenant: streams.None, Code: "NO_EVENT", Reason: "a message on the event stream is no event of a final failure"}}
+	}
+	d := ledger.DeadLetter{Letter: delivery.Letter{EventID: ev.Event, Source: string(source), Channel: string(ev.Channel), Tenant: ev.Tenant, ID: &ev.ID,
+		RequestID: ev.RequestID, Summary: body, Reason: fmt.Sprintf("%s after %d attempts", ev.State, ev.Attempts)}}
+	if ev.Answer != nil {
+		d.Code = ev.Answer.Code
+		if ev.Answer.Text != "" {
+			d.Reason += ": " + ev.Answer.Text
+		}
+	}
+	d.Reason = delivery.Bound(d.Reason)
+	return d
+}

@@ -1,0 +1,42 @@
+package sender
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/posthouse-io/posthouse/pkg/daemon"
+	"github.com/posthouse-io/posthouse/pkg/retry"
+	"github.com/posthouse-io/posthouse/pkg/transport/smtp"
+)
+
+// Config is everything the sender can be told.
+type Config struct {
+	daemon.Settings
+
+	Mail      smtp.Config
+	RetryMail retry.Config `envPrefix:"RETRY_MAIL_"`
+
+	MailConcurrency int `env:"MAIL_SEND_CONCURRENCY" envDefault:"4" min:"1" max:"10000" doc:"Mails in work at once, per mail server and instance; stay within the server's limit of connections per account."`
+
+	IntakeBatch      int `env:"INTAKE_BATCH" envDefault:"200" min:"1" max:"1000" doc:"Requests taken into the database in one transaction, at most."`
+	IntakeMaxPending int `env:"INTAKE_MAX_PENDING" envDefault:"4096" min:"1" doc:"Requests handed out by the stream and not yet acknowledged, over all instances."`
+
+	Slots    int           `env:"SENDER_SLOTS" envDefault:"256" min:"1" max:"10000" doc:"Deliveries in work at once in one instance, over all lanes."`
+	Lease    time.Duration `env:"SENDER_LEASE" envDefault:"15s" min:"1s" max:"10m" doc:"Term of a worker's lease; renewed each third of it."`
+	MaxHold  time.Duration `env:"MAX_HOLD" envDefault:"10m" doc:"Longest time one attempt may take; at least the longest time-out of its phases."`
+	Poll     time.Duration `env:"SENDER_POLL" envDefault:"500ms" min:"10ms" max:"1m" doc:"How often the queue is looked at while there is work; new work rings a bell before that."`
+	IdlePoll time.Duration `env:"SENDER_IDLE_POLL" envDefault:"5s" min:"10ms" max:"10m" doc:"How often it is looked at when there is none."`
+}
+
+// Validate finds combinations that are unsafe.
+func (c Config) Validate() error {
+	var faults []error
+	if longest := c.Mail.LongestSend(); c.MaxHold < longest {
+		faults = append(faults, fmt.Errorf("MAX_HOLD: %s is less than the mail time-outs add up to; it must be at least %s", c.MaxHold, longest))
+	}
+	if c.IdlePoll < c.Poll {
+		faults = append(faults, fmt.Errorf("SENDER_IDLE_POLL: %s is less than SENDER_POLL (%s)", c.IdlePoll, c.Poll))
+	}
+	return errors.Join(append(faults, c.RetryMail.Check("RETRY_MAIL_"))...)
+}

@@ -1,0 +1,186 @@
+package sender
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"runtime/debug"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/rs/zerolog"
+
+	"github.com/posthouse-io/posthouse/pkg/bus"
+	"github.com/posthouse-io/posthouse/pkg/claim"
+	"github.com/posthouse-io/posthouse/pkg/delivery"
+	"github.com/posthouse-io/posthouse/pkg/ledger"
+	"github.com/posthouse-io/posthouse/pkg/outbox"
+	"github.com/posthouse-io/posthouse/streams"
+)
+
+const (
+	intakeAckWait = 30 * time.Second
+	bellKind      = string(streams.KindDelivery)
+)
+
+// intake brings requests from the stream into the book: decode, prepare, one
+// transaction for the batch, then the acknowledgements.
+type intake struct {
+	log      zerolog.Logger
+	book     *ledger.Ledger
+	nc       *nats.Conn
+	instance string
+	hand     func(outbox.Batch)
+	announce func(...claim.Group)
+	prepare  preparer
+	count    counters
+}
+
+func (in *intake) run(ctx context.Context, js jetstream.JetStream, cfg Config) error {
+	return bus.Consume(ctx, js, bus.Consumer{Stream: streams.Requests, Durable: "sender", Filters: []string{streams.AllSend()},
+		MaxBatch: cfg.IntakeBatch, Prefetch: 2*cfg.IntakeBatch + 1, PrefetchBytes: 32 << 20, MaxAckPending: cfg.IntakeMaxPending, AckWait: intakeAckWait,
+		Log: in.log}, in.take)
+}
+
+// take handles one batch. What cannot be stored now is left unacknowledged and
+// comes again.
+func (in *intake) take(ctx context.Context, batch []jetstream.Msg) {
+	var good []ledger.Acceptance
+	var from []jetstream.Msg
+	for _, m := range batch {
+		a, err := in.read(m)
+		if err != nil {
+			in.poison(ctx, m, err)
+			continue
+		}
+		good, from = append(good, a), append(from, m)
+	}
+	if len(good) == 0 {
+		return
+	}
+	var results []ledger.Acceptation
+	err := in.insist(ctx, batch, func() (err error) {
+		var events outbox.Batch
+		results, events, err = in.book.Accept(ctx, good)
+		if err == nil {
+			in.hand(events)
+		}
+		return err
+	})
+	if err != nil {
+		return
+	}
+	fresh := make([]ledger.Acceptance, 0, len(good))
+	for i, r := range results {
+		switch {
+		case r.Conflict:
+			in.poison(ctx, from[i], &conflictError{first: r.ID})
+			continue
+		case r.Fresh:
+			fresh = append(fresh, good[i])
+		}
+		if err := from[i].Ack(); err != nil {
+			in.log.Debug().Err(err).Msg("acknowledgement not sent; the request comes again and is known")
+		}
+	}
+	in.wake(fresh)
+}
+
+// read decodes and prepares one request. A panic in foreign content is that
+// content's fault, not the batch's.
+func (in *intake) read(m jetstream.Msg) (a ledger.Acceptance, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			in.log.Error().Interface("panic", r).Bytes("stack", debug.Stack()).Msg("a request made the intake panic")
+			err = fmt.Errorf("the request makes the intake panic: %.100v", r)
+		}
+	}()
+	channel, tenant, err := streams.ParseSend(m.Subject())
+	if err != nil {
+		return a, err
+	}
+	if delivery.Channel(channel) != delivery.Mail {
+		return a, fmt.Errorf("channel %q is not known; want mail", channel)
+	}
+	r, err := delivery.DecodeRequest(m.Data(), m.Headers().Get(bus.HeaderMsgID))
+	if err != nil {
+		return a, err
+	}
+	class, err := delivery.ParseClass(r.Class)
+	if err != nil {
+		return a, err
+	}
+	p := in.prepare.mail(&r.MailRequest)
+	a = ledger.Acceptance{ID: delivery.NewID(), Tenant: tenant, Channel: delivery.Mail, RequestID: r.ID, BodyHash: sha256.Sum256(m.Data()),
+		Class: class, Lane: in.prepare.lane, Recipients: p.recipients, Prepared: p.content, Failure: p.failure,
+		SendAt: r.SendAt, ExpiresAt: r.ExpiresAt, OrderingKey: r.OrderingKey, Trace: m.Headers().Get(bus.HeaderTraceParent), Custom: r.Custom}
+	if p.failure != nil {
+		a.Request = m.Data()
+		in.log.Error().Stringer("delivery", a.ID).Str("tenant", tenant).Str("code", p.failure.Code).Str("reason", p.failure.Text).Msg("cannot be prepared")
+	}
+	return a, nil
+}
+
+// insist repeats do until it succeeds or the time of the batch is over, holding
+// the messages meanwhile.
+func (in *intake) insist(ctx context.Context, batch []jetstream.Msg, do func() error) error {
+	held := time.Now()
+	for wait := 50 * time.Millisecond; ; wait = min(2*wait, 2*time.Second) {
+		err := do()
+		if err == nil {
+			return nil
+		}
+		in.log.Warn().Err(err).Int("requests", len(batch)).Msg("requests cannot be stored; trying again")
+		t := time.NewTimer(wait/2 + rand.N(wait))
+		select {
+		case <-ctx.Done():
+			t.Stop()
+			return ctx.Err()
+		case <-t.C:
+		}
+		if time.Since(held) > intakeAckWait/3 {
+			held = time.Now()
+			for _, m := range batch {
+				_ = m.InProgress()
+			}
+		}
+	}
+}
+
+// wake tells the senders, our own first, which groups have new ready work.
+func (in *intake) wake(fresh []ledger.Acceptance) {
+	now := time.Now()
+	seen := make(map[claim.Group]bool)
+	bell := bell{From: in.instance}
+	for _, a := range fresh {
+		g := claim.Group{Lane: a.Lane, Tenant: a.Tenant, Class: int16(a.Class)}
+		if a.Failure == nil && (a.SendAt == nil || !a.SendAt.After(now)) && !seen[g] {
+			seen[g] = true
+			bell.Groups = append(bell.Groups, g)
+		}
+	}
+	if len(bell.Groups) == 0 {
+		return
+	}
+	in.announce(bell.Groups...)
+	if payload, err := json.Marshal(bell); err == nil {
+		_ = bus.Ring(in.nc, bellKind, payload) // nobody need hear it: the poll is the truth
+	}
+}
+
+// bell is the payload of a doorbell.
+type bell struct {
+	From   string        `json:"from"`
+	Groups []claim.Group `json:"groups"`
+}
+
+// ring is called for each doorbell of any sender.
+func (in *intake) ring(payload []byte) {
+	var b bell
+	if json.Unmarshal(payload, &b) == nil && b.From != in.instance {
+		in.announce(b.Groups...)
+	}
+}

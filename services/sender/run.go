@@ -1,0 +1,110 @@
+package sender
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/posthouse-io/posthouse/pkg/bus"
+	"github.com/posthouse-io/posthouse/pkg/claim"
+	"github.com/posthouse-io/posthouse/pkg/daemon"
+	"github.com/posthouse-io/posthouse/pkg/ledger"
+	"github.com/posthouse-io/posthouse/pkg/outbox"
+	"github.com/posthouse-io/posthouse/pkg/settle"
+	"github.com/posthouse-io/posthouse/pkg/transport/smtp"
+	"github.com/posthouse-io/posthouse/streams"
+)
+
+// lastWrite is how long results may still be stored after working has ended.
+const lastWrite = 1500 * time.Millisecond
+
+// Run is the life of one sender, from the first connection to the last result.
+func Run(ctx context.Context, cfg Config) error {
+	return daemon.Run(ctx, "sender", cfg.Settings, func(taking, working context.Context, p *daemon.Process) error {
+		mail, err := smtp.New(cfg.Mail)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = mail.Close() }()
+		return run(taking, working, p, cfg, mail)
+	})
+}
+
+func run(taking, working context.Context, p *daemon.Process, cfg Config, mail *smtp.Transport) error {
+	publisher, err := bus.NewPublisher(p.NATS, bus.DefaultAckTimeout)
+	if err != nil {
+		return err
+	}
+	js, err := jetstream.New(p.NATS)
+	if err != nil {
+		return fmt.Errorf("jetstream: %w", err)
+	}
+	book := ledger.New(p.DB)
+	lane, err := mailLane(taking, book, cfg.Mail)
+	if err != nil {
+		return err
+	}
+	relay := outbox.NewRelay(outbox.Config{DB: p.DB, Publisher: outbox.JetStream{Bus: publisher}, Log: p.Log})
+	settler := settle.New(book, relay.Hand, p.Log)
+	count, err := newCounters(p.Meter)
+	if err != nil {
+		return err
+	}
+
+	// Results may be stored for a little longer than work may go on.
+	storing, endStoring := context.WithCancel(context.WithoutCancel(working))
+	defer endStoring()
+	defer context.AfterFunc(working, func() {
+		t := time.NewTimer(lastWrite)
+		defer t.Stop()
+		select {
+		case <-t.C:
+			endStoring()
+		case <-storing.Done():
+		}
+	})()
+
+	s := &sender{log: p.Log, tracer: p.Tracer, mail: mail, policy: cfg.RetryMail.Policy(), settler: settler, storing: storing, maxHold: cfg.MaxHold, count: count}
+	loop := claim.NewLoop(claim.Config{Instance: p.Instance, Slots: cfg.Slots, LaneSlots: cfg.MailConcurrency, Term: cfg.Lease,
+		Poll: cfg.Poll, IdlePoll: cfg.IdlePoll, MaxClaim: settle.MaxBatch, Log: p.Log}, ledger.Deliveries{Ledger: book}, s.work)
+	in := &intake{log: p.Log, book: book, nc: p.NATS, instance: p.Instance, hand: relay.Hand, announce: loop.Announce,
+		prepare: preparer{server: cfg.Mail, lane: lane}, count: count}
+	p.Health.Add("results", func(context.Context) error { return settler.Healthy() })
+	stopRing, err := bus.OnRing(p.NATS, bellKind, in.ring)
+	if err != nil {
+		return err
+	}
+	defer stopRing()
+
+	// What writes ends before what stores, what stores before what publishes.
+	var writing, support errgroup.Group
+	stored, endSettler := context.WithCancel(storing)
+	published, endRelay := context.WithCancel(context.WithoutCancel(storing))
+	defer endSettler()
+	defer endRelay()
+	support.Go(func() error { settler.Run(stored); return nil })
+	support.Go(func() error { return relay.Run(published, storing) })
+	writing.Go(func() error { return loop.Run(taking, working) })
+	writing.Go(func() error { return in.run(taking, js, cfg) })
+	writing.Go(func() error { return bus.Serve(taking, p.NATS, operations(book, p.Log)) })
+	err = writing.Wait()
+	endSettler()
+	endRelay()
+	if e := support.Wait(); err == nil {
+		err = e
+	}
+	return err
+}
+
+// mailLane is the lane of the configured mail server account. It waits for a
+// database that is away.
+func mailLane(ctx context.Context, book *ledger.Ledger, server smtp.Config) (int32, error) {
+	key := fmt.Sprintf("mail$%s:%d", server.Host, server.Port)
+	if server.Username != "" {
+		key = fmt.Sprintf("mail$%s@%s:%d", server.Username, server.Host, server.Port)
+	}
+	return book.Lane(ctx, key, string(streams.KindDelivery))
+}
