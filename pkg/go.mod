@@ -13,6 +13,7 @@ require (
 	github.com/posthouse-io/posthouse/migrations v0.0.0
 	github.com/posthouse-io/posthouse/streams v0.0.0
 	github.com/rs/zerolog v1.35.1
+	github.com/santhosh-tekuri/jsonschema/v6 v6.0.3
 	github.com/synadia-io/orbit.go/jetstreamext v0.3.2
 	github.com/wneessen/go-mail v0.8.1
 	go.opentelemetry.io/otel v1.47.0

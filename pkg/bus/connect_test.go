@@ -5,6 +5,7 @@ import (
 	"net"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/rs/zerolog"
@@ -106,7 +107,7 @@ func TestFlaps(t *testing.T) {
 	b, _, _ := withStreams(t)
 	l := newLink(t, b.s.Addr().String())
 	nc, js := connect(t, bus.Config{URL: "nats://" + l.addr})
-	pub, err := bus.NewPublisher(nc, 0)
+	pub, err := bus.NewPublisher(nc, 300*time.Millisecond)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -114,7 +115,7 @@ func TestFlaps(t *testing.T) {
 	var got tally
 	done := make(chan error, 1)
 	go func() {
-		done <- bus.Consume(ctx, js, bus.Consumer{Stream: streams.Events, Durable: "dead-letter", MaxBatch: 8, AckWait: 2e9, Log: zerolog.Nop()}, got.ack)
+		done <- bus.Consume(ctx, js, bus.Consumer{Stream: streams.Events, Durable: "dead-letter", MaxBatch: 8, AckWait: time.Second, Log: zerolog.Nop()}, got.ack)
 	}()
 	total := 0
 	for flap := range 20 {
@@ -150,4 +151,3 @@ func unsettled(msgs []*nats.Msg, r bus.Result) []*nats.Msg {
 	}
 	return left
 }
-

@@ -120,6 +120,7 @@ func TestConsumeParallel(t *testing.T) {
 	}
 	c := reader(1)
 	c.Parallel = 3
+	c.Log = zerolog.New(zerolog.NewTestWriter(t))
 	c.AckWait = patience
 	var running atomic.Int64
 	three := make(chan struct{})
@@ -229,9 +230,8 @@ func TestConsumeEndsWithTheConnection(t *testing.T) {
 // When Consume, Serve and a doorbell have ended nothing of them is left. Not
 // parallel: it looks at the goroutines of the process.
 func TestNothingIsLeft(t *testing.T) {
-	b, _, _ := withStreams(t)
-	nc, js := connect(t, bus.Config{URL: b.url()})
 	before := goleak.IgnoreCurrent()
+	b, nc, js := withStreams(t)
 	var got tally
 	stop := run(t, js, reader(8), got.ack)
 	if err := publisher(t, nc, patience).Publish(t.Context(), events(0, 10)).Err(); err != nil {
@@ -251,5 +251,8 @@ func TestNothingIsLeft(t *testing.T) {
 	if err := stop(); err != nil {
 		t.Error(err)
 	}
-	goleak.VerifyNone(t, before, goleak.IgnoreAnyFunction("github.com/nats-io/nats-server/v2/server.(*Server).startGoRoutine.func1"))
+	// The server lives in this process too, and so does the connection.
+	nc.Close()
+	b.stop()
+	goleak.VerifyNone(t, before)
 }

@@ -34,7 +34,8 @@ type Turn struct {
 type Item interface {
 	Key() [16]byte
 	Group() Group
-	Due() time.Time // since when it was ready
+	Due() time.Time   // since when it was ready
+	Since() time.Time // since when it is leased, by the database's clock
 }
 
 // ErrLapsed says that a worker's lease had run out before it was renewed.
@@ -53,8 +54,9 @@ type Source[T Item] interface {
 	Look(ctx context.Context, after Group, limit int) (Glance, error)
 	// Claim leases rows to the worker, at most N of each turn.
 	Claim(ctx context.Context, worker uuid.UUID, turns []Turn) ([]T, error)
-	// Return gives back what the worker holds except the given keys, unused: after a claim whose answer was lost.
-	Return(ctx context.Context, worker uuid.UUID, except [][16]byte) error
+	// Return gives back, unused, what the worker was leased after the given moment of the database's clock (zero:
+	// ever), except the given keys: after a claim whose answer was lost.
+	Return(ctx context.Context, worker uuid.UUID, after time.Time, except [][16]byte) error
 	// Join, Renew and Leave keep the worker's lease. Renew returns ErrLapsed when it was too late.
 	Join(ctx context.Context, instance string, term time.Duration) (uuid.UUID, error)
 	Renew(ctx context.Context, worker uuid.UUID, term time.Duration) error

@@ -39,12 +39,13 @@ type Loop[T Item] struct {
 
 	turns  *Turns
 	cursor Group // where the next look goes on
-	doubt  bool  // a claim's answer was lost: the database may have leased more than we know
 
 	mu       sync.Mutex
 	news     []Group // announced since the claimer last looked
 	inFlight map[[16]byte]struct{}
 	lanes    map[int32]int
+	newest   time.Time // claim known of this worker, by the database's clock
+	doubt    doubt
 	signal   chan struct{} // something above has changed
 }
 
@@ -122,7 +123,7 @@ func (l *Loop[T]) term(taking, working context.Context, lease *Lease) error {
 		}
 		return nil
 	})
-	l.claim(claiming, lease, func(item T) {
+	l.claim(claiming, working, lease, func(item T) {
 		work.Go(func() error {
 			defer l.release(item)
 			l.work(held, item, lease)
@@ -134,6 +135,9 @@ func (l *Loop[T]) term(taking, working context.Context, lease *Lease) error {
 	_ = beat.Wait()
 	leaving, cancel := context.WithTimeout(context.WithoutCancel(working), 2*time.Second)
 	defer cancel()
+	if err := l.reconcile(leaving, lease); err != nil {
+		l.cfg.Log.Warn().Err(err).Stringer("worker", lease.Worker).Msg("what a lost claim may have leased is left to the sweep")
+	}
 	if err := l.source.Leave(leaving, lease.Worker); err != nil && taking.Err() != nil {
 		return fmt.Errorf("the lease of worker %s is left to run out: %w", lease.Worker, err)
 	}
@@ -165,11 +169,14 @@ func (l *Loop[T]) beat(ctx context.Context, lease *Lease) error {
 }
 
 // claim looks and takes until ctx ends; start must not block.
-func (l *Loop[T]) claim(ctx context.Context, lease *Lease, start func(T)) {
+func (l *Loop[T]) claim(ctx, working context.Context, lease *Lease, start func(T)) {
 	poll := l.cfg.Poll
 	look := time.NewTimer(0)
 	defer look.Stop()
-	l.turns, l.doubt = NewTurns(l.turns.maxTurns), false
+	l.turns, l.cursor = NewTurns(l.turns.maxTurns), Group{}
+	l.mu.Lock()
+	l.newest, l.doubt = time.Time{}, doubt{}
+	l.mu.Unlock()
 	for {
 		select {
 		case <-ctx.Done():
@@ -177,7 +184,7 @@ func (l *Loop[T]) claim(ctx context.Context, lease *Lease, start func(T)) {
 		case <-l.signal:
 			l.hear()
 		case <-look.C:
-			next, err := l.look(ctx)
+			next, err := l.look(ctx, lease)
 			if err != nil && ctx.Err() == nil {
 				l.cfg.Log.Warn().Err(err).Msg("cannot look for work; trying again")
 			}
@@ -191,7 +198,7 @@ func (l *Loop[T]) claim(ctx context.Context, lease *Lease, start func(T)) {
 			look.Reset(wait)
 		}
 		for ctx.Err() == nil {
-			more, err := l.take(ctx, lease, start)
+			more, err := l.take(working, lease, start)
 			if err != nil && ctx.Err() == nil {
 				l.cfg.Log.Warn().Err(err).Msg("cannot claim; trying again")
 				poll = l.cfg.Poll
@@ -220,7 +227,10 @@ func (l *Loop[T]) hear() {
 }
 
 // look reads one page of groups and goes round when the last page is short.
-func (l *Loop[T]) look(ctx context.Context) (time.Duration, error) {
+func (l *Loop[T]) look(ctx context.Context, lease *Lease) (time.Duration, error) {
+	if err := l.reconcile(ctx, lease); err != nil {
+		return -1, err
+	}
 	glance, err := l.source.Look(ctx, l.cursor, scanPage)
 	if err != nil {
 		return -1, err
@@ -241,17 +251,15 @@ func (l *Loop[T]) look(ctx context.Context) (time.Duration, error) {
 }
 
 // take claims for the free slots and starts what it got; more tells that another
-// claim may bring something at once.
-func (l *Loop[T]) take(ctx context.Context, lease *Lease, start func(T)) (more bool, err error) {
+// claim may bring something at once. A claim that has been sent is not cut off
+// when taking ends (its answer would be lost), only when working does.
+func (l *Loop[T]) take(working context.Context, lease *Lease, start func(T)) (more bool, err error) {
 	l.hear()
 	if l.turns.Empty() || lease.Left() < l.cfg.Term/3 {
 		return false, nil
 	}
-	if l.doubt {
-		if err := l.source.Return(ctx, lease.Worker, l.keys()); err != nil {
-			return false, err
-		}
-		l.doubt = false
+	if err := l.reconcile(working, lease); err != nil {
+		return false, err
 	}
 	l.mu.Lock()
 	free := min(l.cfg.Slots-len(l.inFlight), l.cfg.MaxClaim)
@@ -260,9 +268,11 @@ func (l *Loop[T]) take(ctx context.Context, lease *Lease, start func(T)) (more b
 	if len(turns) == 0 {
 		return false, nil
 	}
+	ctx, cancel := context.WithTimeout(working, lease.Left())
+	defer cancel()
 	items, err := l.source.Claim(ctx, lease.Worker, turns)
 	if err != nil {
-		l.doubt = true
+		l.suspect()
 		return false, err
 	}
 	l.serve(turns, items)
@@ -283,6 +293,9 @@ func (l *Loop[T]) serve(turns []Turn, items []T) {
 		if item.Due().After(newest[g]) {
 			newest[g] = item.Due()
 		}
+		if item.Since().After(l.newest) {
+			l.newest = item.Since()
+		}
 		l.inFlight[item.Key()] = struct{}{}
 		l.lanes[g.Lane]++
 	}
@@ -297,6 +310,9 @@ func (l *Loop[T]) release(item T) {
 	lane := item.Group().Lane
 	l.mu.Lock()
 	delete(l.inFlight, item.Key())
+	if l.doubt.finished != nil {
+		l.doubt.finished[item.Key()] = struct{}{}
+	}
 	if l.lanes[lane]--; l.lanes[lane] == 0 {
 		delete(l.lanes, lane)
 	}
@@ -309,16 +325,6 @@ func (l *Loop[T]) InFlight() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return len(l.inFlight)
-}
-
-func (l *Loop[T]) keys() [][16]byte {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	keys := make([][16]byte, 0, len(l.inFlight))
-	for k := range l.inFlight {
-		keys = append(keys, k)
-	}
-	return keys
 }
 
 func jitter(d time.Duration) time.Duration {

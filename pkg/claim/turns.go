@@ -40,8 +40,12 @@ type classTurn struct {
 // NewTurns bounds how many groups one claim may name.
 func NewTurns(maxTurns int) *Turns { return &Turns{maxTurns: maxTurns} }
 
-// Announce notes that the group has ready work.
+// Announce notes that the group has ready work. What names no class is ignored:
+// announcements also come from outside the process.
 func (t *Turns) Announce(g Group) {
+	if g.Class < 0 || g.Class > bulk {
+		return
+	}
 	lane := t.lanes.get(g.Lane, func() *laneTurn { return &laneTurn{} })
 	tenant := lane.tenants.get(g.Tenant, func() *tenantTurn { return &tenantTurn{} })
 	c := tenant.classes[g.Class]

@@ -3,6 +3,7 @@ package delivery
 import (
 	"strings"
 	"time"
+	"unicode"
 	"unicode/utf8"
 )
 
@@ -68,6 +69,11 @@ type Answer struct {
 	Text     string   `json:"text,omitempty"`     // bounded by MaxText
 }
 
+// Bounded gives the answer with every text made storable by Bound.
+func (a Answer) Bounded() Answer {
+	return Answer{Category: a.Category, Phase: Phase(Bound(string(a.Phase))), Code: Bound(a.Code), Enhanced: Bound(a.Enhanced), Text: Bound(a.Text)}
+}
+
 // RecipientOutcome is the answer for one envelope recipient.
 type RecipientOutcome struct {
 	Ordinal int // position in the delivery's list of recipients, from 0
@@ -86,16 +92,15 @@ type Outcome struct {
 	Recipients []RecipientOutcome
 }
 
-// Bound makes a foreign text storable: one line, valid UTF-8, no NUL, at most
-// MaxText bytes.
+// Bound makes a foreign text storable: one line, valid UTF-8, no control
+// character, at most MaxText bytes.
 func Bound(s string) string {
-	s = strings.Map(func(r rune) rune {
-		if r < ' ' || r == 0x7f || r == utf8.RuneError {
+	s = strings.TrimSpace(strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) || r == '\u2028' || r == '\u2029' || r == utf8.RuneError {
 			return ' '
 		}
 		return r
-	}, s)
-	s = strings.TrimSpace(s)
+	}, s))
 	if len(s) <= MaxText {
 		return s
 	}
@@ -103,5 +108,5 @@ func Bound(s string) string {
 	for !utf8.ValidString(s) {
 		s = s[:len(s)-1]
 	}
-	return s
+	return strings.TrimSpace(s)
 }

@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"strings"
 	"time"
+	"unicode"
 )
 
 // Bounds of a request. What exceeds one is refused with the name of the field.
@@ -86,6 +87,12 @@ type Attachment struct {
 	Content     []byte `json:"content"`
 }
 
+var traceParent = regexp.MustCompile(`^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$`)
+
+// ValidTrace tells whether s has the form of a W3C traceparent (Trace Context,
+// section 3.2); any other is not worth keeping.
+func ValidTrace(s string) bool { return traceParent.MatchString(s) }
+
 var requestID = regexp.MustCompile(`^[\x21-\x7e]{1,128}$`)
 
 // DecodeRequest reads a request strictly: unknown fields, trailing data and
@@ -140,6 +147,9 @@ func (r *Request) check() error {
 	}
 	if len(r.OrderingKey) > MaxRequestID {
 		return fmt.Errorf("ordering_key has %d bytes, at most %d", len(r.OrderingKey), MaxRequestID)
+	}
+	if strings.ContainsFunc(r.OrderingKey, unicode.IsControl) {
+		return errors.New("ordering_key contains a control character")
 	}
 	if len(r.Custom) > 0 {
 		if c := bytes.TrimSpace(r.Custom); c[0] != '{' {

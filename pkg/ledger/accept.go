@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -47,14 +48,18 @@ type Acceptation struct {
 // all of them in order. The returned batch is to be handed to the relay (it is
 // empty when nothing was fresh). After an error nothing is known; repeat it.
 func (l *Ledger) Accept(ctx context.Context, requests []Acceptance) ([]Acceptation, outbox.Batch, error) {
-	results, batch, err := l.accept(ctx, requests)
-	if err != nil && noPartition(err) {
-		for _, r := range requests {
-			if err := l.ensureMonth(ctx, r.ID); err != nil {
-				return nil, outbox.Batch{}, err
-			}
-		}
+	var results []Acceptation
+	var batch outbox.Batch
+	accept := func() (err error) {
 		results, batch, err = l.accept(ctx, requests)
+		return err
+	}
+	err := again(ctx, accept)
+	if err != nil && noPartition(err) {
+		if err := l.ensureMonths(ctx, requests); err != nil {
+			return nil, outbox.Batch{}, err
+		}
+		err = again(ctx, accept)
 	}
 	if err != nil {
 		return nil, outbox.Batch{}, fmt.Errorf("accept %d requests: %w", len(requests), err)
@@ -145,6 +150,8 @@ func insertKeys(ctx context.Context, tx pgx.Tx, requests []Acceptance, results [
 			fresh = append(fresh, r)
 		case inserted[k]:
 			results[i] = Acceptation{ID: requests[j].ID, Conflict: requests[j].BodyHash != r.BodyHash}
+		case hashes[k] == nil: // neither inserted nor there: retention has just taken the key
+			return nil, fmt.Errorf("the key of request %d has gone meanwhile", i)
 		default:
 			results[i] = Acceptation{ID: seen[k].ID, Conflict: !bytes.Equal(hashes[k], r.BodyHash[:])}
 		}
@@ -157,7 +164,9 @@ func insertFresh(ctx context.Context, tx pgx.Tx, batch outbox.Batch, fresh []Acc
 	now := time.Now()
 	var c acceptColumns
 	messages := make([]outbox.Message, len(fresh))
-	for i, r := range fresh {
+	for i := range fresh {
+		r := clean(fresh[i])
+		fresh[i] = r
 		ev := delivery.Event{ID: r.ID, Version: 1, State: delivery.Pending, Tenant: r.Tenant, Channel: r.Channel, RequestID: r.RequestID,
 			Class: r.Class.String(), At: now, Cause: "accepted", DueAt: r.SendAt, Custom: r.Custom}
 		if r.Failure != nil {
@@ -168,7 +177,7 @@ func insertFresh(ctx context.Context, tx pgx.Tx, batch outbox.Batch, fresh []Acc
 			return nil, err
 		}
 		messages[i] = outbox.Message{ID: ev.Event, Subject: streams.Event(streams.KindDelivery, string(ev.State), string(r.Channel), r.Tenant), Body: body, Trace: r.Trace}
-		c.add(r, ev.State, messages[i])
+		c.add(&fresh[i], ev.State, messages[i])
 	}
 	p := newPipeline()
 	if c.isOrdered() {
@@ -208,7 +217,7 @@ type acceptColumns struct {
 	events                                [][]byte
 }
 
-func (c *acceptColumns) add(r Acceptance, state delivery.State, m outbox.Message) {
+func (c *acceptColumns) add(r *Acceptance, state delivery.State, m outbox.Message) {
 	c.ids, c.tenants, c.channels = append(c.ids, r.ID), append(c.tenants, r.Tenant), append(c.channels, string(r.Channel))
 	c.requestIDs, c.classes, c.lanes = append(c.requestIDs, r.RequestID), append(c.classes, int16(r.Class)), append(c.lanes, r.Lane)
 	c.states, c.prepared, c.expires = append(c.states, string(state)), append(c.prepared, r.Prepared != nil), append(c.expires, r.ExpiresAt)
@@ -225,6 +234,29 @@ func (c *acceptColumns) add(r Acceptance, state delivery.State, m outbox.Message
 	c.queued, c.queueLanes, c.queueTenants = append(c.queued, r.ID), append(c.queueLanes, r.Lane), append(c.queueTenants, r.Tenant)
 	c.queueClasses, c.dues, c.queueExpires = append(c.queueClasses, int16(r.Class)), append(c.dues, r.SendAt), append(c.queueExpires, r.ExpiresAt)
 	c.queueOrdering = append(c.queueOrdering, orNull(r.OrderingKey))
+}
+
+// storable gives a text that the type text takes, otherwise unchanged.
+func storable(s string) string {
+	return strings.ReplaceAll(strings.ToValidUTF8(s, "\ufffd"), "\x00", "\ufffd")
+}
+
+// clean makes foreign text storable: one NUL byte would have the database refuse
+// the batch, again and again, and all its neighbours with it. What identifies
+// (tenant, request id, ordering key) has been checked where it was decoded.
+func clean(r Acceptance) Acceptance {
+	if !delivery.ValidTrace(r.Trace) {
+		r.Trace = ""
+	}
+	if r.Failure != nil {
+		failure := r.Failure.Bounded()
+		r.Failure = &failure
+	}
+	r.Recipients = slices.Clone(r.Recipients)
+	for i, address := range r.Recipients {
+		r.Recipients[i] = storable(address)
+	}
+	return r
 }
 
 func (c *acceptColumns) isOrdered() bool {

@@ -55,6 +55,9 @@ func (c Claimed) Group() claim.Group {
 // Due is since when it was ready, for the low-water mark.
 func (c Claimed) Due() time.Time { return c.DueAt }
 
+// Since is when it was claimed.
+func (c Claimed) Since() time.Time { return c.ClaimedAt }
+
 // promotePage is how many waiting rows one look makes ready.
 const promotePage = 1000
 
@@ -149,10 +152,11 @@ func scanClaimed(rows pgx.Rows, owner *[16]byte) (Claimed, error) {
 	return c, nil
 }
 
-// Return gives back, unused, what the worker holds except the given keys.
-func (l Deliveries) Return(ctx context.Context, worker uuid.UUID, except [][16]byte) error {
+// Return gives back, unused, what the worker was leased after the given moment
+// except the given keys.
+func (l Deliveries) Return(ctx context.Context, worker uuid.UUID, after time.Time, except [][16]byte) error {
 	p := newPipeline()
-	p.exec(returnRows, [16]byte(worker), except)
+	p.exec(returnRows, [16]byte(worker), except, after)
 	if err := l.run(ctx, p); err != nil {
 		return fmt.Errorf("return what worker %s does not know of: %w", worker, err)
 	}
@@ -184,7 +188,9 @@ func (l *Ledger) Renew(ctx context.Context, worker uuid.UUID, term time.Duration
 // Leave ends a worker that owns nothing any more; if it still does, its lease
 // runs out and the sweep takes over.
 func (l *Ledger) Leave(ctx context.Context, worker uuid.UUID) error {
-	if _, err := l.db.Exec(ctx, deleteWorker, [16]byte(worker)); err != nil {
+	p := newPipeline()
+	p.exec(deleteWorker, [16]byte(worker))
+	if err := l.run(ctx, p); err != nil {
 		return fmt.Errorf("leave as worker %s: %w", worker, err)
 	}
 	return nil

@@ -40,7 +40,8 @@ func (l *Ledger) Archive(ctx context.Context, letters []DeadLetter) (outbox.Batc
 		if _, twice := messages[d.EventID]; twice {
 			continue
 		}
-		d.Schema = 1
+		d.Schema, d.Reason, d.Code = 1, delivery.Bound(d.Reason), delivery.Bound(d.Code)
+		d.RequestID, d.Subject = storable(d.RequestID), storable(d.Subject)
 		body, err := json.Marshal(d.Letter)
 		if err != nil {
 			return batch, fmt.Errorf("dead letter %s: %w", d.EventID, err)
@@ -72,6 +73,7 @@ func (l *Ledger) Archive(ctx context.Context, letters []DeadLetter) (outbox.Batc
 		}
 		var ids, subjects []string
 		var bodies [][]byte
+		batch.Messages = nil
 		for _, id := range inserted {
 			m := messages[id]
 			batch.Messages = append(batch.Messages, m)

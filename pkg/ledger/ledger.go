@@ -9,8 +9,6 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
-
-	"github.com/posthouse-io/posthouse/pkg/delivery"
 )
 
 // Ledger writes to one database.
@@ -26,10 +24,7 @@ var ErrNotFound = errors.New("no such delivery")
 
 // pipeline is one round trip and one transaction: its statements run until the
 // first error, which undoes all of them.
-type pipeline struct {
-	batch pgx.Batch
-	err   error
-}
+type pipeline struct{ batch pgx.Batch }
 
 func newPipeline() *pipeline {
 	p := &pipeline{}
@@ -56,13 +51,45 @@ func (l *Ledger) run(ctx context.Context, p *pipeline) error {
 	return l.db.SendBatch(ctx, &p.batch).Close()
 }
 
+// insist is run for a pipeline that several may run over the same rows.
+func (l *Ledger) insist(ctx context.Context, queue func(*pipeline)) error {
+	return again(ctx, func() error {
+		p := newPipeline()
+		queue(p)
+		return l.run(ctx, p)
+	})
+}
+
 // begin runs body in a transaction of several round trips, for the rare moves
-// that must read before they write.
+// that must read before they write. The planner is pinned here too: a plan made
+// without it would be kept, and used by the next pipeline on this connection.
 func (l *Ledger) begin(ctx context.Context, what string, body func(pgx.Tx) error) error {
-	if err := pgx.BeginFunc(ctx, l.db, body); err != nil {
+	err := again(ctx, func() error {
+		return pgx.BeginFunc(ctx, l.db, func(tx pgx.Tx) error {
+			if _, err := tx.Exec(ctx, pinPlanner); err != nil {
+				return err
+			}
+			return body(tx)
+		})
+	})
+	if err != nil {
 		return fmt.Errorf("%s: %w", what, err)
 	}
 	return nil
+}
+
+// again repeats what PostgreSQL has undone as the victim of a deadlock: two
+// batches may name the same rows in different orders, and whoever is left
+// standing has committed, so a few tries suffice.
+func again(ctx context.Context, do func() error) error {
+	const tries = 5
+	for n := 1; ; n++ {
+		err := do()
+		var pg *pgconn.PgError
+		if err == nil || n == tries || ctx.Err() != nil || !errors.As(err, &pg) || pg.Code != "40P01" && pg.Code != "40001" {
+			return err
+		}
+	}
 }
 
 // ids converts to the array type that pgx takes for uuid[].
@@ -79,14 +106,6 @@ func ids[T ~[16]byte](in []T) [][16]byte {
 func noPartition(err error) bool {
 	var pg *pgconn.PgError
 	return errors.As(err, &pg) && pg.Code == "23514" && pg.ConstraintName == ""
-}
-
-// ensureMonth makes the partitions for the month that id falls in.
-func (l *Ledger) ensureMonth(ctx context.Context, id delivery.ID) error {
-	if _, err := l.db.Exec(ctx, ensureHistory, id.Time(), 1); err != nil {
-		return fmt.Errorf("make history partitions: %w", err)
-	}
-	return nil
 }
 
 // newBatchID names an outbox row.

@@ -20,7 +20,6 @@ type Settlement struct {
 	Decision retry.Decision
 	Verdict  delivery.Verdict // of the attempt
 	Attempt  bool             // false: the move costs no attempt and leaves no attempt row (expired)
-	Retried  bool             // the move counts as one retry
 	Cause    string
 	Peer     string // who answered
 	RemoteID string
@@ -51,24 +50,26 @@ func (l *Ledger) Settle(ctx context.Context, settlements []Settlement) ([]Settle
 		messages[i], place[settlements[i].Claimed.ID] = m, i
 	}
 	results := make([]Settled, len(settlements))
-	p := newPipeline()
-	if len(c.ordering) > 0 {
-		p.exec(lockOrderingKeys, c.orderingTenants, c.ordering)
-	}
-	p.query(settle, func(rows pgx.Rows) error {
-		var id [16]byte
-		if err := rows.Scan(&id); err != nil {
-			return err
+	err := l.insist(ctx, func(p *pipeline) {
+		clear(results)
+		if len(c.ordering) > 0 {
+			p.exec(lockOrderingKeys, c.orderingTenants, c.ordering)
 		}
-		results[place[id]] = Moved
-		return nil
-	}, [16]byte(batch.ID), c.ids, c.fences, c.versions, c.workers, c.claimedAt, c.states, c.delays,
-		c.attempts, c.retries, c.verdicts, c.answers, c.recipients, c.subjects, c.bodies)
-	if len(c.ordering) > 0 {
-		p.exec(unblock, c.orderingTenants, c.ordering)
-	}
-	if err := l.run(ctx, p); err != nil {
-		return nil, batch, fmt.Errorf("settle %d deliveries: %w", len(settlements), err)
+		p.query(settle, func(rows pgx.Rows) error {
+			var id [16]byte
+			if err := rows.Scan(&id); err != nil {
+				return err
+			}
+			results[place[id]] = Moved
+			return nil
+		}, [16]byte(batch.ID), c.ids, c.fences, c.versions, c.workers, c.claimedAt, c.states, c.delays,
+			c.attempts, c.retries, c.verdicts, c.answers, c.recipients, c.subjects, c.bodies)
+		if len(c.ordering) > 0 {
+			p.exec(unblock, c.orderingTenants, c.ordering)
+		}
+	})
+	if err != nil {
+		return nil, outbox.Batch{ID: batch.ID}, fmt.Errorf("settle %d deliveries: %w", len(settlements), err)
 	}
 	for i, r := range results {
 		if r == Moved {
@@ -81,35 +82,33 @@ func (l *Ledger) Settle(ctx context.Context, settlements []Settlement) ([]Settle
 // findSettled tells rows that an earlier, unanswered commit has moved from rows
 // that somebody else has.
 func (l *Ledger) findSettled(ctx context.Context, settlements []Settlement, results []Settled) error {
-	var open []int
 	var c settleColumns
+	open := make(map[delivery.ID]int)
 	for i, r := range results {
 		if r == "" {
 			results[i] = Stale
-			open = append(open, i)
 			s := &settlements[i]
-			c.ids, c.fences, c.workers = append(c.ids, s.Claimed.ID), append(c.fences, s.Claimed.Fence), append(c.workers, s.Claimed.Worker)
-			c.verdicts = append(c.verdicts, s.verdict())
+			open[s.Claimed.ID] = i
+			c.ids, c.fences, c.versions = append(c.ids, s.Claimed.ID), append(c.fences, s.Claimed.Fence), append(c.versions, s.Claimed.Version)
+			c.workers, c.verdicts, c.states = append(c.workers, s.Claimed.Worker), append(c.verdicts, s.verdict()), append(c.states, string(s.Decision.State))
 		}
 	}
 	if len(open) == 0 {
 		return nil
 	}
-	ours := make(map[delivery.ID]bool)
 	p := newPipeline()
-	p.query(settledAttempts, func(rows pgx.Rows) error {
+	ours := func(rows pgx.Rows) error {
 		var id [16]byte
 		err := rows.Scan(&id)
-		ours[id] = true
-		return err
-	}, c.ids, c.fences, c.workers, c.verdicts)
-	if err := l.run(ctx, p); err != nil {
-		return fmt.Errorf("look up %d settled attempts: %w", len(open), err)
-	}
-	for _, i := range open {
-		if ours[settlements[i].Claimed.ID] {
+		if i, ok := open[id]; ok {
 			results[i] = Already
 		}
+		return err
+	}
+	p.query(settledAttempts, ours, c.ids, c.fences, c.workers, c.verdicts)
+	p.query(settledWithoutAttempt, ours, c.ids, c.fences, c.versions, c.verdicts, c.states)
+	if err := l.run(ctx, p); err != nil {
+		return fmt.Errorf("look up %d settled attempts: %w", len(open), err)
 	}
 	return nil
 }
@@ -122,9 +121,8 @@ func (l *Ledger) GiveBack(ctx context.Context, settlements []Settlement) error {
 		c.ids, c.fences, c.workers = append(c.ids, s.Claimed.ID), append(c.fences, s.Claimed.Fence), append(c.workers, s.Claimed.Worker)
 		c.delays = append(c.delays, s.Decision.Delay.Seconds())
 	}
-	p := newPipeline()
-	p.exec(giveBack, c.ids, c.fences, c.workers, c.delays)
-	if err := l.run(ctx, p); err != nil {
+	err := l.insist(ctx, func(p *pipeline) { p.exec(giveBack, c.ids, c.fences, c.workers, c.delays) })
+	if err != nil {
 		return fmt.Errorf("give back %d deliveries: %w", len(settlements), err)
 	}
 	return nil
@@ -148,7 +146,7 @@ func (c *settleColumns) add(s *Settlement) (outbox.Message, error) {
 	if err != nil {
 		return m, err
 	}
-	answer, err := json.Marshal(storedAnswer{s.Decision.Answer, s.Peer, s.RemoteID})
+	answer, err := json.Marshal(s.answer())
 	if err != nil {
 		return m, fmt.Errorf("settle %s: %w", s.Claimed.ID, err)
 	}
@@ -176,6 +174,11 @@ type storedAnswer struct {
 	delivery.Answer
 	Peer     string `json:"peer,omitempty"`
 	RemoteID string `json:"remote_id,omitempty"`
+	Verdict  string `json:"verdict,omitempty"` // of a late result only: elsewhere it is a column
+}
+
+func (s *Settlement) answer() storedAnswer {
+	return storedAnswer{Answer: s.Decision.Answer.Bounded(), Peer: delivery.Bound(s.Peer), RemoteID: delivery.Bound(s.RemoteID)}
 }
 
 func (s *Settlement) attempts() int {
@@ -207,7 +210,7 @@ func (s *Settlement) recipients() []delivery.RecipientStatus {
 		if r.Verdict == delivery.Accepted {
 			state = delivery.RecipientAccepted
 		}
-		out[i] = delivery.RecipientStatus{Ordinal: r.Ordinal, State: state, Code: r.Answer.Code, Text: r.Answer.Text}
+		out[i] = delivery.RecipientStatus{Ordinal: r.Ordinal, State: state, Code: delivery.Bound(r.Answer.Code), Text: delivery.Bound(r.Answer.Text)}
 	}
 	return out
 }
@@ -218,8 +221,8 @@ func (s *Settlement) message() (outbox.Message, error) {
 	now := time.Now().UTC()
 	ev := delivery.Event{ID: k.ID, Version: int(k.Version) + 1, State: s.Decision.State, Tenant: k.Tenant, Channel: k.Channel, RequestID: k.RequestID,
 		Class: k.Class.String(), At: now, Attempts: s.attempts(), Cause: s.Cause, Recipients: s.recipients(), Custom: k.Custom}
-	if s.Decision.Answer != (delivery.Answer{}) {
-		ev.Answer = &s.Decision.Answer
+	if answer := s.Decision.Answer.Bounded(); answer != (delivery.Answer{}) {
+		ev.Answer = &answer
 	}
 	if s.Decision.State == delivery.Retry {
 		due := now.Add(s.Decision.Delay)

@@ -160,10 +160,11 @@ WITH pick AS MATERIALIZED (
 )
 SELECT DISTINCT lane, tenant, class FROM moved`
 
-// returnRows gives back what a worker holds without knowing it.
+// returnRows gives back what a worker holds without knowing it: claimed after $3.
 const returnRows = `
 UPDATE queue q SET state = 'ready', due_at = clock_timestamp(), owner = NULL, claimed_at = NULL
-WHERE q.state = 'leased' AND q.owner = $1 AND q.kind = 'delivery' AND NOT (q.id = ANY (coalesce($2::uuid[], '{}')))`
+WHERE q.state = 'leased' AND q.owner = $1 AND q.kind = 'delivery' AND q.claimed_at > $3
+  AND NOT (q.id = ANY (coalesce($2::uuid[], '{}')))`
 
 // nextDue tells how long until the earliest waiting row is due, in seconds.
 const nextDue = `
@@ -238,6 +239,13 @@ WHERE q.kind = 'delivery' AND q.id = x.id AND q.fence = x.fence AND q.owner = x.
 const settledAttempts = `
 SELECT a.delivery_id FROM unnest($1::uuid[], $2::int[], $3::uuid[], $4::text[]) AS x (id, fence, worker, verdict)
 JOIN attempt a ON a.delivery_id = x.id AND a.fence = x.fence AND a.verdict = x.verdict AND a.worker = x.worker`
+
+// settledWithoutAttempt is the same for a move that no attempt caused: it is ours
+// when the version after ours says what we wanted it to say.
+const settledWithoutAttempt = `
+SELECT d.id FROM unnest($1::uuid[], $2::int[], $3::int[], $4::text[], $5::text[]) AS x (id, fence, version, verdict, state)
+JOIN delivery d ON d.id = x.id AND d.fence = x.fence AND d.version = x.version + 1 AND d.state = x.state
+WHERE x.verdict = 'none'`
 
 // Stuck work -----------------------------------------------------------------
 

@@ -12,20 +12,22 @@ import (
 	"github.com/posthouse-io/posthouse/pkg/delivery"
 )
 
-// Find resolves a delivery id, or a client's request id of a tenant.
+// Find resolves a client's request id of a tenant, or a delivery id. The client's
+// comes first, since many clients name their requests by UUIDs too.
 func (l *Ledger) Find(ctx context.Context, tenant, name string) (delivery.ID, error) {
-	if id, err := delivery.ParseID(name); err == nil {
+	var id [16]byte
+	err := l.db.QueryRow(ctx, deliveryOfRequest, tenant, storable(name)).Scan(&id)
+	if err == nil {
 		return id, nil
 	}
-	var id [16]byte
-	err := l.db.QueryRow(ctx, deliveryOfRequest, tenant, name).Scan(&id)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return delivery.ID{}, ErrNotFound
-	}
-	if err != nil {
+	if !errors.Is(err, pgx.ErrNoRows) {
 		return delivery.ID{}, fmt.Errorf("find request: %w", err)
 	}
-	return id, nil
+	parsed, err := delivery.ParseID(name)
+	if err != nil {
+		return delivery.ID{}, ErrNotFound
+	}
+	return parsed, nil
 }
 
 // Status tells where a delivery is. ErrNotFound when there is none.

@@ -53,7 +53,9 @@ func (l *Ledger) Overdue(ctx context.Context, limit int) ([]delivery.ID, error) 
 // negative: nobody holds work.
 func (l *Ledger) NextLapse(ctx context.Context) (time.Duration, error) {
 	var seconds *float64
-	if err := l.db.QueryRow(ctx, nextLapse).Scan(&seconds); err != nil {
+	p := newPipeline()
+	p.query(nextLapse, func(rows pgx.Rows) error { return rows.Scan(&seconds) })
+	if err := l.run(ctx, p); err != nil {
 		return -1, fmt.Errorf("next lapse: %w", err)
 	}
 	if seconds == nil {
@@ -64,7 +66,9 @@ func (l *Ledger) NextLapse(ctx context.Context) (time.Duration, error) {
 
 // ForgetWorkers removes workers that lapsed a minute ago and own nothing.
 func (l *Ledger) ForgetWorkers(ctx context.Context) error {
-	if _, err := l.db.Exec(ctx, forgetWorkers); err != nil {
+	p := newPipeline()
+	p.exec(forgetWorkers)
+	if err := l.run(ctx, p); err != nil {
 		return fmt.Errorf("forget lapsed workers: %w", err)
 	}
 	return nil
@@ -76,7 +80,14 @@ func (l *Ledger) ForgetWorkers(ctx context.Context) error {
 // all; in every other case the result is kept as evidence beside the attempt.
 func (l *Ledger) Late(ctx context.Context, s Settlement) (accepted bool, batch outbox.Batch, err error) {
 	batch.ID = newBatchID()
+	claimed := s.Claimed // as it was; body may run twice
 	err = l.begin(ctx, "late result of "+s.Claimed.ID.String(), func(tx pgx.Tx) error {
+		s.Claimed, accepted, batch.Messages = claimed, false, nil
+		if s.Claimed.Ordering != "" {
+			if _, err := tx.Exec(ctx, lockOrderingKeys, []string{s.Claimed.Tenant}, []string{s.Claimed.Ordering}); err != nil {
+				return err
+			}
+		}
 		// The queue row first, then the delivery: the order in which Settle locks.
 		var queuedFence int32
 		var inWork bool
@@ -96,8 +107,10 @@ func (l *Ledger) Late(ctx context.Context, s Settlement) (accepted bool, batch o
 			return err
 		}
 		accepted = s.Decision.State == delivery.Sent && !claimedAgain && fence == s.Claimed.Fence && delivery.Legal(state, delivery.Sent)
+		evidence := s.answer()
+		evidence.Verdict = s.Verdict.String()
 		if _, err := tx.Exec(ctx, insertLate, [16]byte(s.Claimed.ID), s.Claimed.Fence, max(attempts, 1), s.Claimed.Lane,
-			[16]byte(s.Claimed.Worker), s.Claimed.ClaimedAt, storedAnswer{s.Decision.Answer, s.Peer, s.RemoteID}); err != nil {
+			[16]byte(s.Claimed.Worker), s.Claimed.ClaimedAt, evidence); err != nil {
 			return err
 		}
 		if !accepted {
@@ -111,7 +124,10 @@ func (l *Ledger) Late(ctx context.Context, s Settlement) (accepted bool, batch o
 		batch.Messages = []outbox.Message{m}
 		return l.moveOne(ctx, tx, batch, s, version)
 	})
-	return accepted, batch, err
+	if err != nil {
+		return false, outbox.Batch{}, err
+	}
+	return accepted, batch, nil
 }
 
 // moveOne writes one move of a delivery that is locked and not under a lease.
@@ -119,7 +135,7 @@ func (l *Ledger) moveOne(ctx context.Context, tx pgx.Tx, batch outbox.Batch, s S
 	m, id := batch.Messages[0], [16]byte(s.Claimed.ID)
 	var p pgx.Batch
 	p.Queue(deleteQueued, id)
-	p.Queue(moveDelivery, id, string(s.Decision.State), version+1, storedAnswer{s.Decision.Answer, s.Peer, s.RemoteID})
+	p.Queue(moveDelivery, id, string(s.Decision.State), version+1, s.answer(), s.Claimed.Fence)
 	for _, r := range s.recipients() {
 		p.Queue(moveRecipient, id, int16(r.Ordinal), string(r.State), r.Code, r.Text)
 	}
@@ -145,6 +161,7 @@ func (l *Ledger) Cancel(ctx context.Context, id delivery.ID, why string) (outbox
 func (l *Ledger) endWaiting(ctx context.Context, id delivery.ID, to delivery.State, cause string, answer delivery.Answer, onlyOverdue bool) (batch outbox.Batch, ended bool, err error) {
 	batch.ID = newBatchID()
 	err = l.begin(ctx, string(to)+" "+id.String(), func(tx pgx.Tx) error {
+		batch.Messages, ended = nil, false
 		s := Settlement{Claimed: Claimed{ID: id}, Cause: cause, Decision: retry.Decision{State: to, Answer: answer}}
 		k := &s.Claimed
 		var ordering *string
@@ -164,7 +181,7 @@ func (l *Ledger) endWaiting(ctx context.Context, id delivery.ID, to delivery.Sta
 			}
 		}
 		row := tx.QueryRow(ctx, lockWaiting, [16]byte(id), onlyOverdue)
-		err = row.Scan(&k.Channel, &k.RequestID, &k.Class, &k.Version, &k.Attempts, &k.Retries, &custom, &trace)
+		err = row.Scan(&k.Channel, &k.RequestID, &k.Class, &k.Version, &k.Attempts, &k.Retries, &custom, &trace, &k.Fence)
 		if errors.Is(err, pgx.ErrNoRows) {
 			return nil
 		}
@@ -183,7 +200,7 @@ func (l *Ledger) endWaiting(ctx context.Context, id delivery.ID, to delivery.Sta
 		return l.moveOne(ctx, tx, batch, s, k.Version)
 	})
 	if err != nil {
-		ended = false
+		return outbox.Batch{}, false, err
 	}
-	return batch, ended, err
+	return batch, ended, nil
 }

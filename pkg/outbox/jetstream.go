@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/posthouse-io/posthouse/pkg/bus"
 )
@@ -27,7 +28,8 @@ func (j JetStream) Publish(ctx context.Context, messages []Message) map[int]erro
 	return j.Bus.Publish(ctx, out).Failed
 }
 
-// isUnreachable tells a stream that gave no answer from one that refused.
+// isUnreachable tells a stream that gave no answer from one that refused. Nobody
+// answering for the stream (restart, election) is no answer either.
 func isUnreachable(err error) bool {
-	return bus.Unanswered(err) || errors.Is(err, context.Canceled)
+	return bus.Unanswered(err) || errors.Is(err, context.Canceled) || errors.Is(err, nats.ErrNoResponders) || errors.Is(err, jetstream.ErrNoStreamResponse)
 }

@@ -22,7 +22,8 @@ type Publisher interface {
 const (
 	mergeMessages = 500 // most messages that go out together
 	sweepRows     = 50  // most rows that one sweep takes
-	maxTries      = 12  // refusals before a row is put aside
+	maxTries      = 12  // refusals before a row counts as put aside
+	longestWait   = 300 // seconds between two tries of a refused row
 )
 
 // Config is what a Relay needs.
@@ -63,7 +64,7 @@ func (r *Relay) Hand(b Batch) {
 }
 
 // Published, Swept and Aside count messages acknowledged, rows that a sweep had
-// to take, and rows put aside because the stream keeps refusing them.
+// to take, and rows that the stream has refused a dozen times.
 func (r *Relay) Published() int64 { return r.published.Load() }
 func (r *Relay) Swept() int64     { return r.swept.Load() }
 func (r *Relay) Aside() int64     { return r.aside.Load() }
@@ -278,19 +279,27 @@ func (r *Relay) load(ctx context.Context, w row) (Batch, error) {
 		m.ID = fmt.Sprintf("%s.%d", uuid.UUID(aggregate), version)
 		b.Messages = append(b.Messages, m)
 	}
-	return b, events.Err()
+	if err := events.Err(); err != nil {
+		return b, fmt.Errorf("read events of outbox row %s: %w", w.id, err)
+	}
+	if missing := len(w.ids) + len(w.aggregates) - len(b.Messages); missing > 0 {
+		r.cfg.Log.Error().Stringer("outbox", w.id).Int("missing", missing).Msg("events that this outbox row names are no longer in the history and cannot be published")
+	}
+	return b, nil
 }
 
-// postpone keeps a refused row away: each time twice as long, in the end for good.
+// postpone keeps a refused row away, each time twice as long up to five minutes.
+// It never gives a row up: a stream that is full refuses everything, and takes
+// everything again once there is room.
 func (r *Relay) postpone(ctx context.Context, id uuid.UUID, tries int, cause error) error {
-	var seconds *float64
+	seconds := float64(longestWait)
 	if tries < maxTries {
-		s := float64(min(int(1)<<tries, 300))
-		seconds = &s
+		seconds = min(float64(int(1)<<tries), longestWait)
 	} else {
-		r.aside.Add(1)
-		r.cfg.Log.Error().Err(cause).Stringer("outbox", id).Int("tries", tries).
-			Msg("the stream keeps refusing this outbox row; it is put aside (lease_until = infinity) until an operator resets it")
+		if tries == maxTries {
+			r.aside.Add(1)
+		}
+		r.cfg.Log.Error().Err(cause).Stringer("outbox", id).Int("tries", tries).Msg("the stream keeps refusing this outbox row; it is tried again every five minutes")
 	}
 	if _, err := r.cfg.DB.Exec(ctx, postpone, [16]byte(id), seconds); err != nil {
 		return fmt.Errorf("postpone outbox row %s: %w", id, err)

@@ -36,8 +36,8 @@ CROSS JOIN LATERAL (SELECT e.aggregate, e.version, e.subject, e.body FROM event 
 ORDER BY x.ord`
 
 // postpone keeps a row that the stream refuses away from the sweepers for $2
-// seconds, for ever when it is null.
+// seconds.
 const postpone = `
 UPDATE outbox SET tries = tries + 1,
-       lease_until = CASE WHEN $2::float8 IS NULL THEN 'infinity' ELSE clock_timestamp() + make_interval(secs => $2) END
+       lease_until = clock_timestamp() + make_interval(secs => $2)
 WHERE id = $1`

@@ -5,6 +5,7 @@
 package retry
 
 import (
+	"slices"
 	"time"
 
 	"github.com/posthouse-io/posthouse/pkg/delivery"
@@ -42,11 +43,12 @@ func Softa() Policy {
 // random is uniform in [0, 1).
 func (p Policy) Delay(retries int, answer delivery.Answer, retryAfter time.Duration, random float64) time.Duration {
 	d := float64(p.Base)
-	for range min(retries, 30) {
+	for range max(0, min(retries, 30)) {
 		d = min(d*p.Multiplier, float64(p.Cap))
 	}
 	d = min(d, float64(p.Cap))
-	wait := time.Duration(d * (1 + p.Jitter*(2*random-1)))
+	const longest = 10 * 365 * 24 * time.Hour // far below where a Duration turns negative
+	wait := time.Duration(min(d*(1+p.Jitter*(2*random-1)), float64(longest)))
 	wait = max(wait, min(time.Second, p.Base))
 	if answer.Category == delivery.Quota {
 		wait = max(wait, p.QuotaFloor)
@@ -72,24 +74,21 @@ type Decision struct {
 
 // Decide turns one outcome into the move that follows.
 func (p Policy) Decide(o delivery.Outcome, past Past, random float64) Decision {
-	switch o.Verdict {
-	case delivery.Interrupted:
+	if o.Verdict == delivery.Interrupted {
 		return Decision{GiveBack: true, Delay: time.Duration(float64(time.Second) * random), Answer: o.Answer}
-	case delivery.Unknown:
-		if p.OnUnknown == UnknownHold {
-			return Decision{State: delivery.Held, Answer: o.Answer}
-		}
+	}
+	if len(past.Waiting) == 0 && past.Accepted == 0 {
+		past.Waiting = []int{whole}
 	}
 	settled, waiting, accepted, worst := tally(o, past)
 	d := Decision{Answer: o.Answer, Recipients: settled}
-	if d.Answer == (delivery.Answer{}) && o.Verdict != delivery.Accepted {
-		d.Answer = worst
-	}
 	switch {
 	case len(waiting) == 0 && accepted > 0:
 		d.State = delivery.Sent
 	case len(waiting) == 0:
 		d.State = delivery.Failed
+	case p.OnUnknown == UnknownHold && slices.ContainsFunc(waiting, isUnknown):
+		d.State = delivery.Held
 	case past.Retries < p.MaxRetries:
 		d.State, d.Delay = delivery.Retry, p.Delay(past.Retries, worst, o.RetryAfter, random)
 	default: // used up: whoever still waits is given up
@@ -102,8 +101,17 @@ func (p Policy) Decide(o delivery.Outcome, past Past, random float64) Decision {
 			d.State = delivery.Sent
 		}
 	}
+	if d.Answer.Category == delivery.NoCategory && (d.State != delivery.Sent || d.Answer == (delivery.Answer{}) && o.Verdict != delivery.Accepted) {
+		d.Answer = worst
+	}
+	d.Recipients = slices.DeleteFunc(d.Recipients, func(r delivery.RecipientOutcome) bool { return r.Ordinal == whole })
 	return d
 }
+
+// whole is the ordinal that stands for a delivery without recipients of its own.
+const whole = -1
+
+func isUnknown(r delivery.RecipientOutcome) bool { return r.Verdict == delivery.Unknown }
 
 // tally sorts the recipients of the attempt into settled and still waiting, and
 // picks the answer that decides the wait: quota before the rest.

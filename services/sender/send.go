@@ -94,9 +94,11 @@ func (s *sender) store(result ledger.Settlement) {
 	if d.GiveBack {
 		state = "given back"
 	}
-	line.Stringer("delivery", result.Claimed.ID).Str("tenant", result.Claimed.Tenant).Str("channel", string(result.Claimed.Channel)).
-		Int("attempt", result.Claimed.Attempts+1).Str("verdict", result.Verdict.String()).Str("state", state).Dur("delay", d.Delay).
+	if result.Attempt {
+		line = line.Int("attempt", result.Claimed.Attempts+1).Str("verdict", result.Verdict.String())
+	}
+	line.Stringer("delivery", result.Claimed.ID).Str("tenant", result.Claimed.Tenant).Str("channel", string(result.Claimed.Channel)).Str("state", state).Dur("delay", d.Delay).
 		Str("category", string(d.Answer.Category)).Str("phase", string(d.Answer.Phase)).Str("code", d.Answer.Code).Str("enhanced", d.Answer.Enhanced).
-		Str("text", d.Answer.Text).Str("trace", result.Claimed.Trace).Msg("attempt")
+		Str("text", d.Answer.Text).Str("trace", result.Claimed.Trace).Msg(result.Cause)
 	s.count.settled(s.storing, result)
 }

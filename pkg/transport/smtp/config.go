@@ -30,7 +30,7 @@ type Config struct {
 	TLS         string `env:"MAIL_SERVER_TLS" envDefault:"required" doc:"none, opportunistic, required (STARTTLS) or implicit"`
 	CAFile      string `env:"MAIL_SERVER_CA_FILE" doc:"PEM file with further certificate authorities to trust"`
 	Username    string `env:"MAIL_SERVER_USERNAME" doc:"account name; empty means no authentication"`
-	Password    string `env:"MAIL_SERVER_PASSWORD" secret:"true" doc:"password, API key or (xoauth2) access token of the account"`
+	Password    string `env:"MAIL_SERVER_PASSWORD" secret:"true" json:"-" doc:"password, API key or (xoauth2) access token of the account"`
 	Auth        string `env:"MAIL_SERVER_AUTH" envDefault:"auto" doc:"auto (plain, else login), plain, login or xoauth2"`
 	FromAddress string `env:"MAIL_SERVER_FROM_ADDRESS" doc:"From address of a mail that names none"`
 	FromName    string `env:"MAIL_SERVER_FROM_NAME" doc:"display name beside MAIL_SERVER_FROM_ADDRESS"`

@@ -31,7 +31,10 @@ type dialogue struct {
 // reached; otherwise everything ended before the final dot.
 func (d *dialogue) run(ctx context.Context) (delivery.Outcome, *stop) {
 	d.sent++
-	st := d.envelope()
+	st := d.unasked(PhaseMail)
+	if st == nil {
+		st = d.envelope()
+	}
 	if st == nil {
 		st = d.body(ctx)
 	}
@@ -214,6 +217,9 @@ func (d *dialogue) body(ctx context.Context) *stop {
 		d.broken = true
 		return broke(PhaseBody, err)
 	}
+	if st := d.unasked(PhaseBody); st != nil {
+		return st
+	}
 	d.asked = true
 	if err := d.proceed(); err != nil {
 		d.broken = true // closing is the only way to take DATA back
@@ -224,6 +230,25 @@ func (d *dialogue) body(ctx context.Context) *stop {
 		return d.bodyLost(err)
 	}
 	return nil
+}
+
+// unasked looks for a reply that nobody asked for: a server that leaves or refuses
+// early, or one whose replies are out of step. The latter must not be taken for
+// the reply to the next command, least of all to the final dot.
+func (d *dialogue) unasked(phase delivery.Phase) *stop {
+	if d.r.Buffered() == 0 {
+		return nil
+	}
+	d.broken = true
+	d.arm(d.cfg.ReadTimeout)
+	rep, st := d.read(phase)
+	if st != nil {
+		return st
+	}
+	if rep.negative() {
+		return d.refused(phase, rep)
+	}
+	return local(phase, CodeProtocol, fmt.Errorf("%w: a reply %d to nothing", errProtocol, rep.code))
 }
 
 // errStopped marks that we stopped ourselves.
