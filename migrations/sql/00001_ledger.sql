@@ -230,9 +230,10 @@ BEGIN
         FOREACH parent IN ARRAY ARRAY['delivery', 'content', 'recipient', 'attempt', 'event'] LOOP
             name := parent || '_' || to_char(m, 'YYYYMM');
             CONTINUE WHEN to_regclass(name) IS NOT NULL;
-            -- Two that find the same month missing take turns.
+            -- Two that find the same month missing take turns. The second look reads
+            -- the catalogue itself: what to_regclass knows is cached.
             PERFORM pg_advisory_xact_lock(hashtextextended('posthouse ensure_history', 0));
-            CONTINUE WHEN to_regclass(name) IS NOT NULL;
+            CONTINUE WHEN EXISTS (SELECT FROM pg_class c WHERE c.relname = name AND pg_table_is_visible(c.oid));
             EXECUTE format('CREATE TABLE %I (LIKE %I INCLUDING ALL)', name, parent);
             IF parent = 'delivery' THEN
                 EXECUTE format('ALTER TABLE %I SET (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.05)', name);

@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-
 	"github.com/posthouse-io/posthouse/pkg/delivery"
 	"github.com/posthouse-io/posthouse/pkg/ledger"
 	"github.com/posthouse-io/posthouse/pkg/local/localtest"
@@ -66,7 +65,7 @@ func TestHistoryOverMonthAndYear(t *testing.T) {
 	}
 	var indexes int // of each partition: what the parent has
 	if err := conn.QueryRow(t.Context(), `
-		SELECT count(*) FROM pg_inherits i WHERE i.inhparent IN ('delivery_pkey'::regclass, 'attempt_pkey', 'event_pkey', 'event_at', 'recipient_pkey', 'content_pkey')
+		SELECT count(*) FROM pg_inherits i WHERE i.inhparent::regclass::text IN ('delivery_pkey', 'attempt_pkey', 'event_pkey', 'event_at', 'recipient_pkey', 'content_pkey')
 		AND i.inhrelid::regclass::text LIKE '%203112%'`).Scan(&indexes); err != nil || indexes != 6 {
 		t.Errorf("%d indexes attached in 2031-12, want 6 (%v)", indexes, err)
 	}
