@@ -14,6 +14,7 @@ import (
 	"github.com/posthouse-io/posthouse/pkg/ledger"
 	"github.com/posthouse-io/posthouse/pkg/outbox"
 	"github.com/posthouse-io/posthouse/pkg/settle"
+	"github.com/posthouse-io/posthouse/pkg/transport"
 	"github.com/posthouse-io/posthouse/pkg/transport/smtp"
 	"github.com/posthouse-io/posthouse/streams"
 )
@@ -23,17 +24,23 @@ const lastWrite = 1500 * time.Millisecond
 
 // Run is the life of one sender, from the first connection to the last result.
 func Run(ctx context.Context, cfg Config) error {
+	mail, err := smtp.New(cfg.Mail)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = mail.Close() }()
+	return RunWith(ctx, cfg, mail)
+}
+
+// RunWith is Run with another way out in place of the mail server: for
+// measurements and tests. It does not close the transport.
+func RunWith(ctx context.Context, cfg Config, mail transport.Transport) error {
 	return daemon.Run(ctx, "sender", cfg.Settings, func(taking, working context.Context, p *daemon.Process) error {
-		mail, err := smtp.New(cfg.Mail)
-		if err != nil {
-			return err
-		}
-		defer func() { _ = mail.Close() }()
 		return run(taking, working, p, cfg, mail)
 	})
 }
 
-func run(taking, working context.Context, p *daemon.Process, cfg Config, mail *smtp.Transport) error {
+func run(taking, working context.Context, p *daemon.Process, cfg Config, mail transport.Transport) error {
 	publisher, err := bus.NewPublisher(p.NATS, bus.DefaultAckTimeout)
 	if err != nil {
 		return err
