@@ -70,7 +70,7 @@ COMMENT ON COLUMN queue.claimed_at IS 'When the owner took it: with owner and fe
 CREATE INDEX queue_ready   ON queue (kind, lane, tenant, class, due_at, id) WHERE state = 'ready';
 CREATE INDEX queue_waiting ON queue (kind, due_at) WHERE state = 'waiting';
 CREATE INDEX queue_leased  ON queue (owner) WHERE state = 'leased';
-CREATE INDEX queue_expiry  ON queue (expires_at) WHERE expires_at IS NOT NULL;
+CREATE INDEX queue_expiry  ON queue (kind, expires_at) WHERE expires_at IS NOT NULL;
 CREATE INDEX queue_ordered ON queue (tenant, ordering_key, place) WHERE ordering_key IS NOT NULL;
 
 CREATE TABLE request_key (

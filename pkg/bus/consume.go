@@ -20,7 +20,7 @@ type Consumer struct {
 	Durable       string        // named after the service: the server's permissions protect that name (streams/server/nats.conf)
 	Filters       []string      // subjects; none = all of the stream
 	MaxBatch      int           // messages per call of the handler; 0 = 32
-	Prefetch      int           // messages held here that no handler has yet; 0 = 2*MaxBatch, at least MaxBatch+1
+	Prefetch      int           // messages held here that no handler has yet; 0 = 2*MaxBatch, at least MaxBatch+4
 	PrefetchBytes int           // bytes asked for at once, at least the stream's largest message; 0 = no bound
 	MaxAckPending int           // in flight over all processes; 0 = 4096
 	AckWait       time.Duration // from delivery to redelivery, and the bound of one handler call; 0 = 30 s
@@ -28,15 +28,21 @@ type Consumer struct {
 	Log           zerolog.Logger
 }
 
-// Times of supervision. A pull request lives for pullExpiry; the server beats in
-// between, and two missing beats mean that the consumer is lost.
+// Times of supervision. A pull request lives for pullExpiry and the server beats in
+// between. When two beats are missing nats.go pulls again by itself; when that does
+// not help within secondMiss the consumer counts as lost.
 const (
 	pullExpiry    = 10 * time.Second
 	pullHeartbeat = 2 * time.Second
+	secondMiss    = 5 * pullHeartbeat
 	apiTimeout    = 5 * time.Second
 	healthySpell  = 10 * time.Second
 	firstBackoff  = 100 * time.Millisecond
 	lastBackoff   = 10 * time.Second
+
+	// nats.go forgets to pull again when a whole pull is answered before it has
+	// noted that it asked, which a pull of one message does now and then.
+	smallestPull = 4
 )
 
 func (c Consumer) withDefaults() (Consumer, error) {
@@ -47,7 +53,7 @@ func (c Consumer) withDefaults() (Consumer, error) {
 	}
 	def(&c.MaxBatch, 32)
 	def(&c.Prefetch, 2*c.MaxBatch)
-	c.Prefetch = max(c.Prefetch, c.MaxBatch+1)
+	c.Prefetch = max(c.Prefetch, c.MaxBatch+smallestPull)
 	def(&c.MaxAckPending, 4096)
 	def(&c.Parallel, 1)
 	if c.AckWait <= 0 {
@@ -134,13 +140,15 @@ func (c Consumer) session(ctx context.Context, js jetstream.JetStream, handle fu
 	stop, end := context.WithCancelCause(ctx)
 	defer end(nil)
 	buffer := make(chan jetstream.Msg, c.MaxBatch)
+	var missed beats
 	cc, err := cons.Consume(func(m jetstream.Msg) {
 		select {
 		case buffer <- m:
 		case <-stop.Done(): // comes again after AckWait
 		}
 	}, c.pullOptions(func(err error) {
-		if lost(err) {
+		// nats.go reports from two goroutines.
+		if lost(err) || errors.Is(err, jetstream.ErrNoHeartbeat) && missed.again() {
 			end(err)
 			return
 		}
@@ -184,12 +192,27 @@ func (c Consumer) pullOptions(report func(error)) []jetstream.PullConsumeOpt {
 // lost tells the reports that need a rebuild from those that nats.go overcomes.
 func lost(err error) bool {
 	for _, e := range []error{jetstream.ErrConsumerDeleted, jetstream.ErrConsumerNotFound, jetstream.ErrBadRequest,
-		jetstream.ErrNoHeartbeat, jetstream.ErrConnectionClosed, nats.ErrNoResponders} {
+		jetstream.ErrConnectionClosed, nats.ErrNoResponders} {
 		if errors.Is(err, e) {
 			return true
 		}
 	}
 	return false
+}
+
+// beats remembers when heartbeats were missing last.
+type beats struct {
+	mu   sync.Mutex
+	last time.Time
+}
+
+// again notes a miss and tells whether it follows another one closely.
+func (b *beats) again() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	soon := time.Since(b.last) < secondMiss
+	b.last = time.Now()
+	return soon
 }
 
 func (c Consumer) work(stop context.Context, buffer <-chan jetstream.Msg, handle func(context.Context, []jetstream.Msg)) {

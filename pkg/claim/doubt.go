@@ -5,31 +5,50 @@ import (
 	"time"
 )
 
-// doubt is what a claim leaves behind whose answer was lost: for a while the
-// database may have leased more to this worker than the worker knows of.
+// doubt is what a transaction leaves behind whose answer was lost: for a while
+// the database may have leased more to this worker than the worker knows of.
 type doubt struct {
 	until    time.Time             // zero: there is none
-	after    time.Time             // newest claim known when it arose, by the database's clock: older rows are no part of it
-	finished map[[16]byte]struct{} // known to this worker, claimed and released since; their results decide, not we
+	after    time.Time             // newest claim known when the transaction began, by the database's clock: older rows are no part of it
+	finished map[[16]byte]struct{} // known to this worker and released since it began; their results decide, not we
 }
 
-// suspect raises the doubt, or prolongs it.
-func (l *Loop[T]) suspect() {
+// note remembers a released item while there is a doubt, or may be one about a
+// transaction that is open.
+func (d *doubt) note(key [16]byte, open bool) {
+	if d.until.IsZero() && !open {
+		d.finished = nil
+		return
+	}
+	if d.finished == nil {
+		d.finished = make(map[[16]byte]struct{})
+	}
+	d.finished[key] = struct{}{}
+}
+
+// suspect raises the doubt, or prolongs it; before is the newest claim that was
+// known when the transaction began.
+func (l *Loop[T]) suspect(before time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.doubt.until.IsZero() {
-		l.doubt = doubt{after: l.newest, finished: make(map[[16]byte]struct{})}
+	if l.doubt.until.IsZero() || before.Before(l.doubt.after) {
+		l.doubt.after = before
 	}
 	l.doubt.until = time.Now().Add(l.cfg.Term)
 }
 
 // reconcile gives back what the database has leased to us without our knowledge.
-// The lost claim may still be on its way to its commit, so this is repeated at
-// every look for one term. What we have worked on is never given back, stored or
-// not: only the sweep may judge an attempt without a result.
+// The lost transaction may still be on its way to its commit, so this is repeated
+// at every look for one term. What we have worked on is never given back, stored
+// or not: only the sweep may judge an attempt without a result. It waits for
+// reservations, whose rows are not known yet either.
 func (l *Loop[T]) reconcile(ctx context.Context, lease *Lease) error {
 	l.mu.Lock()
 	d := l.doubt
+	if d.until.IsZero() || l.reserved > 0 {
+		l.mu.Unlock()
+		return nil
+	}
 	except := make([][16]byte, 0, len(l.inFlight)+len(d.finished))
 	for k := range l.inFlight {
 		except = append(except, k)
@@ -38,9 +57,6 @@ func (l *Loop[T]) reconcile(ctx context.Context, lease *Lease) error {
 		except = append(except, k)
 	}
 	l.mu.Unlock()
-	if d.until.IsZero() {
-		return nil
-	}
 	over := time.Now().After(d.until)
 	if err := l.source.Return(ctx, lease.Worker, d.after, except); err != nil {
 		return err

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/rs/zerolog"
-	"golang.org/x/sync/errgroup"
 )
 
 // Config says how much a loop takes and how often it looks.
@@ -24,8 +23,10 @@ type Config struct {
 	Log       zerolog.Logger
 }
 
-// scanPage is how many groups one look lists.
-const scanPage = 1000
+const (
+	scanPage = 1000 // groups that one look lists
+	maxTurns = 64   // groups that one claim names
+)
 
 // Work does one item. It must return; ctx ends when the lease has lapsed or the
 // time to stop working has come.
@@ -37,30 +38,37 @@ type Loop[T Item] struct {
 	source Source[T]
 	work   Work[T]
 
-	turns  *Turns
 	cursor Group // where the next look goes on
 
 	mu       sync.Mutex
-	news     []Group // announced since the claimer last looked
+	turns    *Turns
 	inFlight map[[16]byte]struct{}
-	lanes    map[int32]int
+	lanes    map[int32]int // in work and reserved, by lane
+	reserved int
 	newest   time.Time // claim known of this worker, by the database's clock
 	doubt    doubt
+	term     *term         // nil while nothing may be started
 	signal   chan struct{} // something above has changed
+}
+
+// term is the life of one lease: what is started under it, and who waits for it.
+type term struct {
+	lease *Lease
+	held  context.Context // what work runs under
+	work  sync.WaitGroup  // items in work, and reservations
 }
 
 // NewLoop makes a loop; Run starts it.
 func NewLoop[T Item](cfg Config, source Source[T], work Work[T]) *Loop[T] {
-	return &Loop[T]{cfg: cfg, source: source, work: work, turns: NewTurns(64),
+	return &Loop[T]{cfg: cfg, source: source, work: work, turns: NewTurns(maxTurns),
 		inFlight: make(map[[16]byte]struct{}), lanes: make(map[int32]int), signal: make(chan struct{}, 1)}
 }
 
-// Announce tells that groups have new ready work. It never blocks.
+// Announce tells that groups have new ready work. It does not wait for it.
 func (l *Loop[T]) Announce(groups ...Group) {
 	l.mu.Lock()
-	l.news = append(l.news, groups...)
-	if len(l.news) > 10*scanPage { // nobody is looking: the next look finds them anyway
-		l.news = l.news[:0]
+	for _, g := range groups {
+		l.turns.Announce(g)
 	}
 	l.mu.Unlock()
 	l.poke()
@@ -81,7 +89,7 @@ func (l *Loop[T]) Run(taking, working context.Context) error {
 		if err != nil {
 			return nil // only when told to stop
 		}
-		if err := l.term(taking, working, lease); err != nil {
+		if err := l.live(taking, working, lease); err != nil {
 			return err
 		}
 	}
@@ -104,35 +112,31 @@ func (l *Loop[T]) join(taking context.Context) (*Lease, error) {
 	}
 }
 
-// term is the life of one lease: it ends in order when taking ends, or when the
+// live is the life of one lease: it ends in order when taking ends, or when the
 // lease lapses.
-func (l *Loop[T]) term(taking, working context.Context, lease *Lease) error {
-	held, lapse := context.WithCancelCause(working) // what work runs under
+func (l *Loop[T]) live(taking, working context.Context, lease *Lease) error {
+	held, lapse := context.WithCancelCause(working)
 	defer lapse(nil)
 	claiming, stopClaiming := context.WithCancel(taking)
 	defer stopClaiming()
 	beating, stopBeating := context.WithCancel(context.WithoutCancel(working))
 	defer stopBeating()
 
-	var beat, work errgroup.Group
-	beat.Go(func() error {
+	var beat sync.WaitGroup
+	beat.Go(func() {
 		if err := l.beat(beating, lease); err != nil {
 			l.cfg.Log.Error().Err(err).Stringer("worker", lease.Worker).Msg("lease lost; coming back under a new one")
 			lapse(err)
 			stopClaiming()
 		}
-		return nil
 	})
-	l.claim(claiming, working, lease, func(item T) {
-		work.Go(func() error {
-			defer l.release(item)
-			l.work(held, item, lease)
-			return nil
-		})
-	})
-	_ = work.Wait()
+	t := &term{lease: lease, held: held}
+	l.begin(t)
+	l.claim(claiming, working, t)
+	l.begin(nil)
+	t.work.Wait()
 	stopBeating()
-	_ = beat.Wait()
+	beat.Wait()
 	leaving, cancel := context.WithTimeout(context.WithoutCancel(working), 2*time.Second)
 	defer cancel()
 	if err := l.reconcile(leaving, lease); err != nil {
@@ -142,6 +146,31 @@ func (l *Loop[T]) term(taking, working context.Context, lease *Lease) error {
 		return fmt.Errorf("the lease of worker %s is left to run out: %w", lease.Worker, err)
 	}
 	return nil
+}
+
+// begin makes t the term that work is started under; nil: there is none.
+func (l *Loop[T]) begin(t *term) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.term = t
+	if t != nil {
+		l.turns, l.cursor = NewTurns(maxTurns), Group{}
+		l.newest, l.doubt = time.Time{}, doubt{}
+	}
+}
+
+// start works on an item; call it under mu, with a place in t.work taken.
+func (l *Loop[T]) start(t *term, item T) {
+	if item.Since().After(l.newest) {
+		l.newest = item.Since()
+	}
+	l.inFlight[item.Key()] = struct{}{}
+	l.lanes[item.Group().Lane]++
+	go func() {
+		defer t.work.Done()
+		defer l.release(item)
+		l.work(t.held, item, t.lease)
+	}()
 }
 
 // beat renews the lease each third of its term until it ends or lapses.
@@ -168,27 +197,22 @@ func (l *Loop[T]) beat(ctx context.Context, lease *Lease) error {
 	return nil
 }
 
-// claim looks and takes until ctx ends; start must not block.
-func (l *Loop[T]) claim(ctx, working context.Context, lease *Lease, start func(T)) {
+// claim looks and takes until ctx ends.
+func (l *Loop[T]) claim(ctx, working context.Context, t *term) {
 	poll := l.cfg.Poll
 	look := time.NewTimer(0)
 	defer look.Stop()
-	l.turns, l.cursor = NewTurns(l.turns.maxTurns), Group{}
-	l.mu.Lock()
-	l.newest, l.doubt = time.Time{}, doubt{}
-	l.mu.Unlock()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-l.signal:
-			l.hear()
 		case <-look.C:
-			next, err := l.look(ctx, lease)
+			next, err := l.look(ctx, t.lease)
 			if err != nil && ctx.Err() == nil {
 				l.cfg.Log.Warn().Err(err).Msg("cannot look for work; trying again")
 			}
-			if poll = min(2*poll, l.cfg.IdlePoll); !l.turns.Empty() {
+			if poll = min(2*poll, l.cfg.IdlePoll); l.busy() {
 				poll = l.cfg.Poll
 			}
 			wait := jitter(poll)
@@ -198,7 +222,7 @@ func (l *Loop[T]) claim(ctx, working context.Context, lease *Lease, start func(T
 			look.Reset(wait)
 		}
 		for ctx.Err() == nil {
-			more, err := l.take(working, lease, start)
+			more, err := l.take(working, t)
 			if err != nil && ctx.Err() == nil {
 				l.cfg.Log.Warn().Err(err).Msg("cannot claim; trying again")
 				poll = l.cfg.Poll
@@ -215,15 +239,11 @@ func (l *Loop[T]) claim(ctx, working context.Context, lease *Lease, start func(T
 	}
 }
 
-// hear takes over what was announced.
-func (l *Loop[T]) hear() {
+// busy tells whether there is reason to look again soon.
+func (l *Loop[T]) busy() bool {
 	l.mu.Lock()
-	news := l.news
-	l.news = nil
-	l.mu.Unlock()
-	for _, g := range news {
-		l.turns.Announce(g)
-	}
+	defer l.mu.Unlock()
+	return !l.turns.Empty() || !l.doubt.until.IsZero()
 }
 
 // look reads one page of groups and goes round when the last page is short.
@@ -235,6 +255,8 @@ func (l *Loop[T]) look(ctx context.Context, lease *Lease) (time.Duration, error)
 	if err != nil {
 		return -1, err
 	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	for _, f := range glance.Found {
 		l.cursor = f.Group
 		if !f.Shut {
@@ -253,71 +275,70 @@ func (l *Loop[T]) look(ctx context.Context, lease *Lease) (time.Duration, error)
 // take claims for the free slots and starts what it got; more tells that another
 // claim may bring something at once. A claim that has been sent is not cut off
 // when taking ends (its answer would be lost), only when working does.
-func (l *Loop[T]) take(working context.Context, lease *Lease, start func(T)) (more bool, err error) {
-	l.hear()
-	if l.turns.Empty() || lease.Left() < l.cfg.Term/3 {
+func (l *Loop[T]) take(working context.Context, t *term) (more bool, err error) {
+	if t.lease.Left() < l.cfg.Term/3 {
 		return false, nil
 	}
-	if err := l.reconcile(working, lease); err != nil {
+	if err := l.reconcile(working, t.lease); err != nil {
 		return false, err
 	}
 	l.mu.Lock()
-	free := min(l.cfg.Slots-len(l.inFlight), l.cfg.MaxClaim)
-	turns := l.turns.Next(free, func(lane int32) int { return l.cfg.LaneSlots - l.lanes[lane] }, time.Now())
+	before := l.newest
+	free := min(l.cfg.Slots-len(l.inFlight)-l.reserved, l.cfg.MaxClaim)
+	turns := l.turns.Next(free, l.room, time.Now())
 	l.mu.Unlock()
 	if len(turns) == 0 {
 		return false, nil
 	}
-	ctx, cancel := context.WithTimeout(working, lease.Left())
+	ctx, cancel := context.WithTimeout(working, t.lease.Left())
 	defer cancel()
-	items, err := l.source.Claim(ctx, lease.Worker, turns)
+	items, err := l.source.Claim(ctx, t.lease.Worker, turns)
 	if err != nil {
-		l.suspect()
+		l.suspect(before)
 		return false, err
 	}
-	l.serve(turns, items)
-	for _, item := range items {
-		start(item)
-	}
+	l.serve(t, turns, items)
 	return true, nil
 }
 
-// serve books what the turns brought.
-func (l *Loop[T]) serve(turns []Turn, items []T) {
+// room is how many more items of a lane may be in work; call it under mu.
+func (l *Loop[T]) room(lane int32) int { return l.cfg.LaneSlots - l.lanes[lane] }
+
+// serve starts what the turns brought and books it.
+func (l *Loop[T]) serve(t *term, turns []Turn, items []T) {
 	got := make(map[Group]int, len(turns))
 	newest := make(map[Group]time.Time, len(turns))
 	l.mu.Lock()
+	defer l.mu.Unlock()
+	t.work.Add(len(items))
 	for _, item := range items {
 		g := item.Group()
 		got[g]++
 		if item.Due().After(newest[g]) {
 			newest[g] = item.Due()
 		}
-		if item.Since().After(l.newest) {
-			l.newest = item.Since()
-		}
-		l.inFlight[item.Key()] = struct{}{}
-		l.lanes[g.Lane]++
+		l.start(t, item)
 	}
-	l.mu.Unlock()
-	for _, t := range turns {
-		l.turns.Served(t, got[t.Group], newest[t.Group])
+	for _, turn := range turns {
+		l.turns.Served(turn, got[turn.Group], newest[turn.Group])
 	}
 }
 
 // release frees the slot of an item.
 func (l *Loop[T]) release(item T) {
-	lane := item.Group().Lane
 	l.mu.Lock()
 	delete(l.inFlight, item.Key())
-	if l.doubt.finished != nil {
-		l.doubt.finished[item.Key()] = struct{}{}
-	}
-	if l.lanes[lane]--; l.lanes[lane] == 0 {
-		delete(l.lanes, lane)
-	}
+	l.doubt.note(item.Key(), l.reserved > 0)
+	l.leave(item.Group().Lane, 1)
 	l.mu.Unlock()
 	l.poke()
+}
+
+// leave frees n places of a lane; call it under mu.
+func (l *Loop[T]) leave(lane int32, n int) {
+	if l.lanes[lane] -= n; l.lanes[lane] == 0 {
+		delete(l.lanes, lane)
+	}
 }
 
 // InFlight is how many items are in work.

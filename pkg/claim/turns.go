@@ -59,6 +59,12 @@ func (t *Turns) Announce(g Group) {
 // Empty tells whether no group with ready work is known.
 func (t *Turns) Empty() bool { return t.lanes.len() == 0 }
 
+// Knows tells whether a lane is known to have ready work.
+func (t *Turns) Knows(lane int32) bool {
+	_, ok := t.lanes.find(lane)
+	return ok
+}
+
 // Next hands out at most free slots. room tells how many more rows a lane may
 // have in flight.
 func (t *Turns) Next(free int, room func(lane int32) int, now time.Time) []Turn {

@@ -26,9 +26,14 @@ type Client struct {
 	js jetstream.JetStream
 }
 
-// New makes a client of an open connection.
-func New(nc *nats.Conn) (*Client, error) {
+// New makes a client of an open connection. domain is where its account finds the
+// streams: empty for the account that holds them and for publishers, "posthouse"
+// for the shipped server's operator and reader.
+func New(nc *nats.Conn, domain string) (*Client, error) {
 	js, err := jetstream.New(nc)
+	if domain != "" {
+		js, err = jetstream.NewWithDomain(nc, domain)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("client: %w", err)
 	}

@@ -39,7 +39,7 @@ type Move struct {
 func Moves() []Move {
 	return []Move{
 		{"", Pending, "accepted"},
-		{"", Failed, "cannot be prepared"},
+		{"", Failed, "cannot be prepared"}, {Pending, Failed, "cannot be prepared"}, {Retry, Failed, "cannot be prepared"},
 		{Pending, Sent, "attempt"}, {Retry, Sent, "attempt"},
 		{Pending, Retry, "attempt"}, {Retry, Retry, "attempt"},
 		{Pending, Failed, "attempt"}, {Retry, Failed, "attempt"},
@@ -47,7 +47,7 @@ func Moves() []Move {
 		{Pending, Held, "unknown outcome"}, {Retry, Held, "unknown outcome"},
 		{Pending, Expired, "expires_at"}, {Retry, Expired, "expires_at"}, {Held, Expired, "expires_at"},
 		{Pending, Cancelled, "operator"}, {Retry, Cancelled, "operator"}, {Held, Cancelled, "operator"},
-		{Pending, Retry, "operator"}, {Held, Retry, "operator"}, {Failed, Retry, "operator"}, {Dead, Retry, "operator"}, {Expired, Retry, "operator"},
+		{Pending, Retry, "operator"}, {Retry, Retry, "operator"}, {Held, Retry, "operator"}, {Failed, Retry, "operator"}, {Dead, Retry, "operator"}, {Expired, Retry, "operator"},
 		{Held, Sent, "operator"}, {Held, Failed, "operator"},
 		{Held, Sent, "answer"}, {Held, Retry, "answer"},
 		{Retry, Sent, "late result"}, {Held, Sent, "late result"}, {Dead, Sent, "late result"},

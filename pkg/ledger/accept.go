@@ -9,10 +9,12 @@ import (
 	"strings"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/posthouse-io/posthouse/pkg/delivery"
 	"github.com/posthouse-io/posthouse/pkg/outbox"
+	"github.com/posthouse-io/posthouse/pkg/transport"
 	"github.com/posthouse-io/posthouse/streams"
 )
 
@@ -34,6 +36,7 @@ type Acceptance struct {
 	OrderingKey string
 	Trace       string
 	Custom      json.RawMessage
+	Hand        bool // a slot is reserved for it: see AcceptHanded
 }
 
 // Acceptation is what became of one Acceptance.
@@ -48,43 +51,55 @@ type Acceptation struct {
 // all of them in order. The returned batch is to be handed to the relay (it is
 // empty when nothing was fresh). After an error nothing is known; repeat it.
 func (l *Ledger) Accept(ctx context.Context, requests []Acceptance) ([]Acceptation, outbox.Batch, error) {
-	var results []Acceptation
-	var batch outbox.Batch
-	accept := func() (err error) {
-		results, batch, err = l.accept(ctx, requests)
-		return err
-	}
+	results, _, batch, err := l.AcceptHanded(ctx, uuid.Nil, requests)
+	return results, batch, err
+}
+
+// AcceptHanded is Accept with a hand-off: requests marked Hand enter the queue
+// leased to the worker, which has a slot reserved for each, and come back as
+// claimed, if their lane is open and nothing older waits in it.
+func (l *Ledger) AcceptHanded(ctx context.Context, worker uuid.UUID, requests []Acceptance) ([]Acceptation, []Claimed, outbox.Batch, error) {
+	a := acceptance{worker: worker, requests: requests}
+	accept := func() error { return l.accept(ctx, &a) }
 	err := again(ctx, accept)
 	if err != nil && noPartition(err) {
 		if err := l.ensureMonths(ctx, requests); err != nil {
-			return nil, outbox.Batch{}, err
+			return nil, nil, outbox.Batch{}, err
 		}
 		err = again(ctx, accept)
 	}
 	if err != nil {
-		return nil, outbox.Batch{}, fmt.Errorf("accept %d requests: %w", len(requests), err)
+		return nil, nil, outbox.Batch{}, fmt.Errorf("accept %d requests: %w", len(requests), err)
 	}
-	return results, batch, nil
+	return a.results, a.handed, a.batch, nil
 }
 
-func (l *Ledger) accept(ctx context.Context, requests []Acceptance) ([]Acceptation, outbox.Batch, error) {
-	results := make([]Acceptation, len(requests))
-	batch := outbox.Batch{ID: newBatchID()}
+// acceptance is one batch on its way into the book.
+type acceptance struct {
+	worker   uuid.UUID
+	requests []Acceptance
+	results  []Acceptation
+	handed   []Claimed
+	batch    outbox.Batch
+}
+
+func (l *Ledger) accept(ctx context.Context, a *acceptance) error {
+	a.results, a.handed, a.batch = make([]Acceptation, len(a.requests)), nil, outbox.Batch{ID: newBatchID()}
 	tx, err := l.db.Begin(ctx)
 	if err != nil {
-		return nil, batch, err
+		return err
 	}
 	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }()
-	fresh, err := insertKeys(ctx, tx, requests, results)
+	fresh, err := insertKeys(ctx, tx, a.requests, a.results)
 	if err != nil {
-		return nil, batch, err
+		return err
 	}
 	if len(fresh) > 0 {
-		if batch.Messages, err = insertFresh(ctx, tx, batch, fresh); err != nil {
-			return nil, batch, err
+		if err := a.insert(ctx, tx, fresh); err != nil {
+			return err
 		}
 	}
-	return results, batch, tx.Commit(ctx)
+	return tx.Commit(ctx)
 }
 
 // insertKeys claims the (tenant, request id) of each request and returns those
@@ -159,13 +174,14 @@ func insertKeys(ctx context.Context, tx pgx.Tx, requests []Acceptance, results [
 	return fresh, nil
 }
 
-// insertFresh writes all that belongs to accepted requests, column by column.
-func insertFresh(ctx context.Context, tx pgx.Tx, batch outbox.Batch, fresh []Acceptance) ([]outbox.Message, error) {
+// insert writes all that belongs to fresh requests, column by column.
+func (a *acceptance) insert(ctx context.Context, tx pgx.Tx, fresh []Acceptance) error {
 	now := time.Now()
 	var c acceptColumns
 	messages := make([]outbox.Message, len(fresh))
 	for i := range fresh {
 		r := clean(fresh[i])
+		r.Hand = r.Hand && a.worker != uuid.Nil
 		fresh[i] = r
 		ev := delivery.Event{ID: r.ID, Version: 1, State: delivery.Pending, Tenant: r.Tenant, Channel: r.Channel, RequestID: r.RequestID,
 			Class: r.Class.String(), At: now, Cause: "accepted", DueAt: r.SendAt, Custom: r.Custom}
@@ -174,7 +190,7 @@ func insertFresh(ctx context.Context, tx pgx.Tx, batch outbox.Batch, fresh []Acc
 		}
 		body, err := ev.Encode()
 		if err != nil {
-			return nil, err
+			return err
 		}
 		messages[i] = outbox.Message{ID: ev.Event, Subject: streams.Event(streams.KindDelivery, string(ev.State), string(r.Channel), r.Tenant), Body: body, Trace: r.Trace}
 		c.add(&fresh[i], ev.State, messages[i])
@@ -186,10 +202,45 @@ func insertFresh(ctx context.Context, tx pgx.Tx, batch outbox.Batch, fresh []Acc
 	p.exec(insertDeliveries, c.ids, c.tenants, c.channels, c.requestIDs, c.classes, c.lanes, c.states, c.prepared, c.expires, c.ordering, c.traces, c.custom, c.answers)
 	p.exec(insertContents, c.ids, c.requests, c.contents)
 	p.exec(insertRecipients, c.recipientIDs, c.ordinals, c.addresses)
-	p.exec(insertQueue, c.queued, c.queueLanes, c.queueTenants, c.queueClasses, c.dues, c.queueExpires, c.queueOrdering)
+	handed := make(map[delivery.ID]handing)
+	p.query(insertQueue, func(rows pgx.Rows) error {
+		var id [16]byte
+		var claimedAt *time.Time
+		var h handing
+		err := rows.Scan(&id, &claimedAt, &h.dueAt)
+		if claimedAt != nil {
+			h.claimedAt = *claimedAt
+			handed[id] = h
+		}
+		return err
+	}, c.queued, c.queueLanes, c.queueTenants, c.queueClasses, c.dues, c.queueExpires, c.queueOrdering, [16]byte(a.worker), c.hands)
 	p.exec(insertEvents, c.ids, c.versions, c.states, c.subjects, c.events)
-	p.exec(outbox.Insert, [16]byte(batch.ID), c.ids, c.versions)
-	return messages, tx.SendBatch(ctx, &p.batch).Close()
+	p.exec(outbox.Insert, [16]byte(a.batch.ID), c.ids, c.versions)
+	if err := tx.SendBatch(ctx, &p.batch).Close(); err != nil {
+		return err
+	}
+	a.batch.Messages = messages
+	for i := range fresh {
+		if h, ok := handed[fresh[i].ID]; ok {
+			a.handed = append(a.handed, fresh[i].claimed(a.worker, h))
+		}
+	}
+	return nil
+}
+
+// handing is what the database says of a row that it has leased at once.
+type handing struct{ claimedAt, dueAt time.Time }
+
+// claimed is the request as a claim would have read it back.
+func (r *Acceptance) claimed(worker uuid.UUID, h handing) Claimed {
+	c := Claimed{ID: r.ID, Lane: r.Lane, Tenant: r.Tenant, Class: r.Class, Worker: worker, Fence: 1, Version: 1, ClaimedAt: h.claimedAt, DueAt: h.dueAt,
+		ExpiresAt: r.ExpiresAt, Expired: r.ExpiresAt != nil && !r.ExpiresAt.After(h.claimedAt), Channel: r.Channel, RequestID: r.RequestID, State: delivery.Pending,
+		IsPrepared: r.Prepared != nil, Custom: r.Custom, Trace: r.Trace, Request: r.Request, Prepared: r.Prepared, Ordering: r.OrderingKey,
+		Recipients: make([]transport.Recipient, len(r.Recipients))}
+	for i, address := range r.Recipients {
+		c.Recipients[i] = transport.Recipient{Ordinal: i, Address: address}
+	}
+	return c
 }
 
 // acceptColumns is a batch of acceptances turned into the arrays that the
@@ -213,6 +264,7 @@ type acceptColumns struct {
 	queueClasses                          []int16
 	dues, queueExpires                    []*time.Time
 	queueOrdering                         []*string
+	hands                                 []bool
 	subjects                              []string
 	events                                [][]byte
 }
@@ -233,7 +285,7 @@ func (c *acceptColumns) add(r *Acceptance, state delivery.State, m outbox.Messag
 	}
 	c.queued, c.queueLanes, c.queueTenants = append(c.queued, r.ID), append(c.queueLanes, r.Lane), append(c.queueTenants, r.Tenant)
 	c.queueClasses, c.dues, c.queueExpires = append(c.queueClasses, int16(r.Class)), append(c.dues, r.SendAt), append(c.queueExpires, r.ExpiresAt)
-	c.queueOrdering = append(c.queueOrdering, orNull(r.OrderingKey))
+	c.queueOrdering, c.hands = append(c.queueOrdering, orNull(r.OrderingKey)), append(c.hands, r.Hand)
 }
 
 // storable gives a text that the type text takes, otherwise unchanged.

@@ -52,20 +52,31 @@ SELECT pg_advisory_xact_lock(hashtextextended(key, 7)) FROM (
     WHERE ordering_key IS NOT NULL ORDER BY 1) k`
 
 // insertQueue: a row whose ordering key has an older one in the queue waits
-// blocked until that one leaves. Places are drawn in the order of the batch.
+// blocked until that one leaves. Places are drawn in the order of the batch. Rows
+// for which a slot is reserved ($9) are leased to the worker $8 at once, if their
+// lane is open and nothing older waits in it.
 const insertQueue = `
-INSERT INTO queue (kind, id, lane, tenant, class, state, due_at, version, expires_at, ordering_key, place)
-SELECT 'delivery', x.id, x.lane, x.tenant, x.class,
-       CASE WHEN x.ordering_key IS NOT NULL AND (x.nth > 1
-                 OR EXISTS (SELECT FROM queue o WHERE o.tenant = x.tenant AND o.ordering_key = x.ordering_key)) THEN 'blocked'
-            WHEN x.send_at > now() THEN 'waiting'
-            ELSE 'ready' END,
-       greatest(x.send_at, now()), 1, x.expires_at, x.ordering_key, CASE WHEN x.ordering_key IS NOT NULL THEN nextval('queue_place') END
-FROM (SELECT id, lane, tenant, class, send_at, expires_at, ordering_key,
-             CASE WHEN ordering_key IS NOT NULL THEN row_number() OVER (PARTITION BY tenant, ordering_key ORDER BY ord) END AS nth, ord
-      FROM unnest($1::uuid[], $2::int[], $3::text[], $4::smallint[], $5::timestamptz[], $6::timestamptz[], $7::text[])
-           WITH ORDINALITY AS u (id, lane, tenant, class, send_at, expires_at, ordering_key, ord)) x
-ORDER BY x.ord`
+WITH open AS MATERIALIZED (
+    SELECT l.id FROM (SELECT DISTINCT u.lane FROM unnest($2::int[], $9::boolean[]) AS u (lane, hand) WHERE u.hand) w
+    JOIN lane l ON l.id = w.lane AND (l.shut_until IS NULL OR l.shut_until <= now()) AND (l.paused_until IS NULL OR l.paused_until <= now())
+    WHERE NOT EXISTS (SELECT FROM queue o WHERE o.kind = 'delivery' AND o.state = 'ready' AND o.lane = l.id)
+)
+INSERT INTO queue (kind, id, lane, tenant, class, state, due_at, version, expires_at, ordering_key, place, owner, fence, claimed_at)
+SELECT 'delivery', y.id, y.lane, y.tenant, y.class, y.state, greatest(y.send_at, now()), 1, y.expires_at, y.ordering_key,
+       CASE WHEN y.ordering_key IS NOT NULL THEN nextval('queue_place') END,
+       CASE WHEN y.state = 'leased' THEN $8::uuid END, CASE WHEN y.state = 'leased' THEN 1 ELSE 0 END, CASE WHEN y.state = 'leased' THEN clock_timestamp() END
+FROM (SELECT x.*,
+             CASE WHEN x.ordering_key IS NOT NULL AND (x.nth > 1
+                       OR EXISTS (SELECT FROM queue o WHERE o.tenant = x.tenant AND o.ordering_key = x.ordering_key)) THEN 'blocked'
+                  WHEN x.send_at > now() THEN 'waiting'
+                  WHEN x.hand AND EXISTS (SELECT FROM open WHERE open.id = x.lane) THEN 'leased'
+                  ELSE 'ready' END AS state
+      FROM (SELECT id, lane, tenant, class, send_at, expires_at, ordering_key, hand,
+                   CASE WHEN ordering_key IS NOT NULL THEN row_number() OVER (PARTITION BY tenant, ordering_key ORDER BY ord) END AS nth, ord
+            FROM unnest($1::uuid[], $2::int[], $3::text[], $4::smallint[], $5::timestamptz[], $6::timestamptz[], $7::text[], $9::boolean[])
+                 WITH ORDINALITY AS u (id, lane, tenant, class, send_at, expires_at, ordering_key, hand, ord)) x) y
+ORDER BY y.ord
+RETURNING id, claimed_at, due_at`
 
 const insertEvents = `
 INSERT INTO event (aggregate, version, kind, state, subject, body)
@@ -250,28 +261,36 @@ WHERE x.verdict = 'none'`
 // Stuck work -----------------------------------------------------------------
 
 // stuck lists rows whose worker has let its lease lapse (or is unknown), or that
-// are held longer than $1 seconds, from an id on.
+// are held longer than $1 seconds, from an id on. It starts from index queue_leased
+// in a step of its own: in one, a plan may walk the whole queue for the order.
 const stuck = `
+WITH leased AS MATERIALIZED (
+    SELECT q.kind, q.id, q.lane, q.tenant, q.class, q.fence, q.version, q.claimed_at, q.due_at, q.ordering_key, q.expires_at, q.owner
+    FROM queue q WHERE q.state = 'leased'
+), page AS MATERIALIZED (
+    SELECT q.* FROM leased q LEFT JOIN worker w ON w.id = q.owner
+    WHERE q.kind = 'delivery' AND q.id > $2
+      AND (w.id IS NULL OR w.lease_until < clock_timestamp() - interval '1 second'
+           OR q.claimed_at < clock_timestamp() - make_interval(secs => $1))
+    ORDER BY q.id LIMIT $3
+)
 SELECT q.id, q.lane, q.tenant, q.class, q.fence, q.version, q.claimed_at, q.due_at, coalesce(q.expires_at <= clock_timestamp(), false), q.ordering_key,
        d.channel, d.request_id, d.state, d.attempts, d.retries, d.prepared, d.custom, d.trace, q.expires_at,
        NULL::bytea, NULL::bytea, r.ordinals, r.addresses, r.accepted, q.owner
-FROM queue q
-LEFT JOIN worker w ON w.id = q.owner
+FROM page q
 JOIN delivery d ON d.id = q.id
 CROSS JOIN LATERAL (
     SELECT array_agg(r.ordinal ORDER BY r.ordinal) FILTER (WHERE r.state = 'pending') AS ordinals,
            array_agg(r.address ORDER BY r.ordinal) FILTER (WHERE r.state = 'pending') AS addresses,
            count(*) FILTER (WHERE r.state = 'accepted') AS accepted
     FROM recipient r WHERE r.delivery_id = q.id) r
-WHERE q.kind = 'delivery' AND q.state = 'leased' AND q.id > $2
-  AND (w.id IS NULL OR w.lease_until < clock_timestamp() - interval '1 second'
-       OR q.claimed_at < clock_timestamp() - make_interval(secs => $1))
-ORDER BY q.id LIMIT $3`
+ORDER BY q.id`
 
-// nextLapse tells how long until the earliest lease that holds work lapses.
+// nextLapse tells how long until the earliest lease may lapse: of any worker that
+// is alive, whether it holds work or is about to, and of a lapsed one that does.
 const nextLapse = `
 SELECT extract(epoch FROM min(w.lease_until) - clock_timestamp())::float8 FROM worker w
-WHERE EXISTS (SELECT FROM queue q WHERE q.state = 'leased' AND q.owner = w.id)`
+WHERE w.lease_until > clock_timestamp() OR EXISTS (SELECT FROM queue q WHERE q.state = 'leased' AND q.owner = w.id)`
 
 // forgetWorkers removes lapsed workers that own nothing any more.
 const forgetWorkers = `
@@ -318,8 +337,8 @@ const deliveryOfRequest = `SELECT delivery_id FROM request_key WHERE tenant = $1
 const selectStatus = `
 SELECT d.tenant, d.channel, d.request_id, d.class, d.state, d.version, d.attempts, d.retries, d.expires_at, d.changed_at, d.answer,
        l.key, q.state, q.due_at, q.claimed_at, q.owner, w.lease_until,
-       CASE WHEN l.shut_until > now() THEN l.shut_until END, l.shut_reason,
-       CASE WHEN l.paused_until > now() THEN l.paused_until END, l.paused_reason, now()
+       coalesce(l.shut_until > now(), false), CASE WHEN isfinite(l.shut_until) THEN l.shut_until END, l.shut_reason,
+       coalesce(l.paused_until > now(), false), CASE WHEN isfinite(l.paused_until) THEN l.paused_until END, l.paused_reason
 FROM delivery d
 JOIN lane l ON l.id = d.lane
 LEFT JOIN queue q ON q.kind = 'delivery' AND q.id = d.id
@@ -351,3 +370,392 @@ SELECT event_id, source, channel, tenant, aggregate, request_id, code, reason, t
 FROM dead_letter
 WHERE ($1 = '' OR tenant = $1) AND ($2 = '' OR source = $2) AND (triage = 'open' OR NOT $3)
 ORDER BY archived_at DESC, event_id LIMIT $4`
+
+// Operators' commands --------------------------------------------------------
+
+// orderedAmong lists the ordering keys of deliveries; neither column ever changes.
+const orderedAmong = `
+SELECT d.tenant, d.ordering_key FROM unnest($1::uuid[]) AS x (id) JOIN delivery d ON d.id = x.id WHERE d.ordering_key IS NOT NULL`
+
+// lockQueuedRows locks what waits, in the order of ids: the queue before the
+// deliveries, as a settle does.
+const lockQueuedRows = `
+SELECT q.id, q.state, q.due_at <= clock_timestamp(), q.fence
+FROM unnest($1::uuid[]) AS x (id) JOIN queue q ON q.kind = 'delivery' AND q.id = x.id
+ORDER BY q.id FOR NO KEY UPDATE OF q`
+
+const lockDeliveries = `
+SELECT d.id, d.tenant, d.channel, d.request_id, d.class, d.lane, d.state, d.version, d.fence, d.attempts, d.retries, d.prepared,
+       d.expires_at, coalesce(d.expires_at <= clock_timestamp(), false), d.ordering_key, d.custom, d.trace
+FROM unnest($1::uuid[]) AS x (id) JOIN delivery d ON d.id = x.id
+ORDER BY d.id FOR NO KEY UPDATE OF d`
+
+// recipientsOf is read after the locks: in one statement with them it would be as
+// old as the statement.
+const recipientsOf = `
+SELECT r.delivery_id, r.ordinal, r.state FROM unnest($1::uuid[]) AS x (id) JOIN recipient r ON r.delivery_id = x.id ORDER BY r.delivery_id, r.ordinal`
+
+// hasten makes waiting rows ready; one that is blocked stays so.
+const hasten = `
+UPDATE queue q SET state = CASE q.state WHEN 'blocked' THEN 'blocked' ELSE 'ready' END, due_at = clock_timestamp(), version = x.version, expires_at = x.expires_at
+FROM unnest($1::uuid[], $2::int[], $3::timestamptz[]) AS x (id, version, expires_at)
+WHERE q.kind = 'delivery' AND q.id = x.id`
+
+// requeue brings ended deliveries back, at the end of the line of their ordering
+// key: their old place has been given up.
+const requeue = `
+INSERT INTO queue (kind, id, lane, tenant, class, state, due_at, fence, version, expires_at, ordering_key, place)
+SELECT 'delivery', x.id, x.lane, x.tenant, x.class,
+       CASE WHEN x.ordering_key IS NOT NULL AND (x.nth > 1
+                 OR EXISTS (SELECT FROM queue o WHERE o.tenant = x.tenant AND o.ordering_key = x.ordering_key)) THEN 'blocked' ELSE 'ready' END,
+       clock_timestamp(), x.fence, x.version, x.expires_at, x.ordering_key, CASE WHEN x.ordering_key IS NOT NULL THEN nextval('queue_place') END
+FROM (SELECT id, lane, tenant, class, fence, version, expires_at, ordering_key, ord,
+             CASE WHEN ordering_key IS NOT NULL THEN row_number() OVER (PARTITION BY tenant, ordering_key ORDER BY ord) END AS nth
+      FROM unnest($1::uuid[], $2::int[], $3::text[], $4::smallint[], $5::int[], $6::int[], $7::timestamptz[], $8::text[])
+           WITH ORDINALITY AS u (id, lane, tenant, class, fence, version, expires_at, ordering_key, ord)) x
+ORDER BY x.ord`
+
+const dequeue = `DELETE FROM queue q USING unnest($1::uuid[]) AS x (id) WHERE q.kind = 'delivery' AND q.id = x.id`
+
+// moveDeliveries writes the moves of one command; $8 is the answer, NULL keeps
+// the last one.
+const moveDeliveries = `
+UPDATE delivery d SET state = $1, version = x.version, fence = greatest(d.fence, x.fence), retries = x.retries, lane = x.lane, expires_at = x.expires_at,
+                      answer = coalesce($8::jsonb, d.answer), changed_at = now()
+FROM unnest($2::uuid[], $3::int[], $4::int[], $5::int[], $6::int[], $7::timestamptz[]) AS x (id, version, fence, retries, lane, expires_at)
+WHERE d.id = x.id`
+
+// moveRecipients takes those in one state to another.
+const moveRecipients = `
+UPDATE recipient r SET state = $3, code = $4, text = $5 FROM unnest($1::uuid[]) AS x (id)
+WHERE r.delivery_id = x.id AND r.state = $2`
+
+// Prepared late --------------------------------------------------------------
+
+// routePrepared gives a delivery that is prepared now to its real lane.
+const routePrepared = `
+UPDATE queue q SET state = 'ready', lane = $5, due_at = clock_timestamp(), owner = NULL, claimed_at = NULL
+WHERE q.kind = 'delivery' AND q.id = $1 AND q.fence = $2 AND q.version = $3 AND q.owner = $4`
+
+const markPrepared = `UPDATE delivery SET prepared = true, lane = $2 WHERE id = $1`
+
+const putContent = `UPDATE content SET request = NULL, prepared = $2 WHERE delivery_id = $1`
+
+const deleteRecipients = `DELETE FROM recipient WHERE delivery_id = $1`
+
+// Jobs -----------------------------------------------------------------------
+
+const insertJob = `
+INSERT INTO operation_job (id, kind, filter, expiry, who, why, rate, upper_id, phase, cursor_id, total, total_known)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)`
+
+const jobBounds = `
+SELECT uuid7_floor(least(now(), coalesce($2::timestamptz, now()))), uuid7_floor(coalesce($1::timestamptz, 'epoch'))`
+
+const selectJob = `
+SELECT id, kind, state, filter, expiry, rate, total, total_known, done, skipped, failed, fault, created_at, updated_at, who, why
+FROM operation_job WHERE id = $1`
+
+const selectJobs = `
+SELECT id, kind, state, filter, expiry, rate, total, total_known, done, skipped, failed, fault, created_at, updated_at, who, why
+FROM operation_job ORDER BY id DESC LIMIT $1`
+
+const selectResults = `
+SELECT delivery, effect FROM operation_result WHERE job = $1 AND delivery > $2 ORDER BY delivery LIMIT $3`
+
+// takeJob takes a running job that nobody works on, the oldest first.
+const takeJob = `
+WITH pick AS MATERIALIZED (
+    SELECT j.id FROM operation_job j WHERE j.state = 'running' AND (j.lease_until IS NULL OR j.lease_until <= clock_timestamp())
+    ORDER BY j.created_at LIMIT 1 FOR NO KEY UPDATE OF j SKIP LOCKED
+)
+UPDATE operation_job j SET owner = $1, lease_until = clock_timestamp() + make_interval(secs => $2)
+FROM pick WHERE j.id = pick.id
+RETURNING j.id, j.rate`
+
+// lockJob is the fence of a step: nobody else works on it, and it still runs.
+const lockJob = `
+SELECT kind, filter, expiry, phase, cursor_id, upper_id, who, why FROM operation_job
+WHERE id = $1 AND owner = $2 AND state = 'running' AND lease_until > clock_timestamp() FOR NO KEY UPDATE`
+
+const advanceJob = `
+UPDATE operation_job SET phase = $2, cursor_id = $3, done = done + $4, skipped = skipped + $5, failed = failed + $6,
+       state = CASE WHEN $2 = 'end' THEN 'done' ELSE state END, fault = '',
+       lease_until = CASE WHEN $2 = 'end' THEN NULL ELSE clock_timestamp() + make_interval(secs => $7) END,
+       owner = CASE WHEN $2 = 'end' THEN NULL ELSE owner END, updated_at = clock_timestamp()
+WHERE id = $1`
+
+const leaveJob = `UPDATE operation_job SET owner = NULL, lease_until = NULL, fault = $3, updated_at = clock_timestamp() WHERE id = $1 AND owner = $2`
+
+const lockJobState = `SELECT state FROM operation_job WHERE id = $1 FOR NO KEY UPDATE`
+
+const turnJob = `
+UPDATE operation_job SET state = $2, owner = NULL, lease_until = NULL, updated_at = clock_timestamp() WHERE id = $1`
+
+const insertResults = `
+INSERT INTO operation_result (job, delivery, effect)
+SELECT $1, delivery, effect FROM unnest($2::uuid[], $3::text[]) AS x (delivery, effect)`
+
+const resultsAmong = `
+SELECT r.delivery FROM unnest($2::uuid[]) AS x (id) JOIN operation_result r ON r.job = $1 AND r.delivery = x.id`
+
+// pageOfQueue looks at the next $3 rows of the queue and tells which the filter
+// finds: a page costs the same however few those are.
+const pageOfQueue = `
+WITH seen AS MATERIALIZED (
+    SELECT q.id FROM queue q WHERE q.kind = 'delivery' AND q.id > $1 AND q.id < $2 ORDER BY q.id LIMIT $3
+)
+SELECT s.id, d.id IS NOT NULL FROM seen s
+LEFT JOIN delivery d ON d.id = s.id AND d.state = ANY ($4::text[]) AND ($5 = '' OR d.tenant = $5) AND ($6 = '' OR d.channel = $6)
+     AND ($7 = '' OR d.answer ->> 'code' = $7) AND ($8 = '' OR d.answer ->> 'category' = $8) AND starts_with(d.request_id, $9)
+ORDER BY s.id`
+
+// pageOfArchive does the same with the failures. They are found through the dead
+// letters and not through delivery, which has no index on its state: that would
+// cost every settle a second write, and a scan would read all that was ever sent.
+// A letter is archived moments after its event; one that has not come yet is
+// found by the next job.
+const pageOfArchive = `
+WITH seen AS MATERIALIZED (
+    SELECT l.aggregate AS id FROM dead_letter l WHERE l.aggregate IS NOT NULL AND l.aggregate > $1 AND l.aggregate < $2 ORDER BY l.aggregate LIMIT $3
+)
+SELECT s.id, d.id IS NOT NULL FROM seen s
+LEFT JOIN delivery d ON d.id = s.id AND d.state = ANY ($4::text[]) AND ($5 = '' OR d.tenant = $5) AND ($6 = '' OR d.channel = $6)
+     AND ($7 = '' OR d.answer ->> 'code' = $7) AND ($8 = '' OR d.answer ->> 'category' = $8) AND starts_with(d.request_id, $9)
+ORDER BY s.id`
+
+// Triage and audit -----------------------------------------------------------
+
+const lockLetters = `
+SELECT l.event_id, l.triage FROM unnest($1::text[]) AS x (event_id) JOIN dead_letter l ON l.event_id = x.event_id
+ORDER BY l.event_id FOR NO KEY UPDATE OF l`
+
+const triageLetters = `
+UPDATE dead_letter l SET triage = $2, remark = $3 FROM unnest($1::text[]) AS x (event_id) WHERE l.event_id = x.event_id`
+
+const insertAudit = `
+INSERT INTO audit (id, who, action, target, result, why)
+SELECT id, $1, $2, target, result, $3 FROM unnest($4::uuid[], $5::text[], $6::text[]) AS x (id, target, result)`
+
+// selectAudit walks back in time by the primary key.
+const selectAudit = `
+SELECT id, at, who, action, target, result, why FROM audit
+WHERE ($1 = '' OR who = $1) AND ($2 = '' OR action = $2) AND id < $3 ORDER BY id DESC LIMIT $4`
+
+// selectAuditOf is what happened to one target; to a delivery also by jobs ($2 is
+// its id, NULL for other targets).
+const selectAuditOf = `
+SELECT a.id, a.at, a.who, a.action, a.target, a.result, a.why
+FROM (SELECT $1 AS target UNION SELECT r.job::text FROM operation_result r WHERE r.delivery = $2::uuid) t
+JOIN audit a ON a.target = t.target
+WHERE ($3 = '' OR a.who = $3) AND ($4 = '' OR a.action = $4) AND a.id < $5 ORDER BY a.id DESC LIMIT $6`
+
+// Duties ---------------------------------------------------------------------
+
+// takeDuty takes a duty that nobody has and that was last done $4 seconds ago or
+// earlier.
+const takeDuty = `
+INSERT INTO duty AS d (name, owner, lease_until) VALUES ($1, $2, clock_timestamp() + make_interval(secs => $3))
+ON CONFLICT (name) DO UPDATE SET owner = excluded.owner, lease_until = excluded.lease_until
+WHERE d.lease_until < clock_timestamp() AND (d.done_at IS NULL OR d.done_at <= clock_timestamp() - make_interval(secs => $4))
+RETURNING result`
+
+const renewDuty = `
+UPDATE duty SET lease_until = clock_timestamp() + make_interval(secs => $3)
+WHERE name = $1 AND owner = $2 AND lease_until > clock_timestamp()`
+
+// endDuty leaves a duty: done with a result, or given up without one.
+const endDuty = `
+UPDATE duty SET lease_until = '-infinity', done_at = CASE WHEN $3::json IS NULL THEN done_at ELSE clock_timestamp() END, result = coalesce($3::json, result)
+WHERE name = $1 AND owner = $2`
+
+const selectDuty = `SELECT done_at, result FROM duty WHERE name = $1`
+
+// Events, for the stream's sake ----------------------------------------------
+
+// pinRange is for statements that read a stretch of time, which index event_at
+// finds; it holds for the current transaction only.
+const pinRange = `
+SELECT set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'on', true), set_config('plan_cache_mode', 'force_custom_plan', true)`
+
+// summarizeEvents brings index event_at up to date: what it has not summarised yet
+// is read by every search. An autovacuum in progress is not waited for.
+const summarizeEvents = `
+SELECT sum(brin_summarize_new_values(i.indexrelid))
+FROM pg_inherits h JOIN pg_index i ON i.indrelid = h.inhrelid JOIN pg_class c ON c.oid = i.indexrelid JOIN pg_am a ON a.oid = c.relam
+WHERE h.inhparent = 'event'::regclass AND a.amname = 'brin'`
+
+const impatient = `SELECT set_config('lock_timeout', '500ms', true)`
+
+const databaseTime = `SELECT clock_timestamp()`
+
+// eventsBetween lists what was booked from $1 until before $2, oldest first. The
+// tenant is the last token of the subject.
+const eventsBetween = `
+SELECT e.aggregate, e.version, e.at FROM event e
+WHERE e.at >= $1 AND e.at < $2 AND ($3 = '' OR split_part(e.subject, '.', 6) = $3) AND ($4 = '' OR e.state = $4)
+ORDER BY e.at, e.version, e.aggregate`
+
+const countEvents = `
+SELECT count(*) FROM event e
+WHERE e.at >= $1 AND e.at < $2 AND ($3 = '' OR split_part(e.subject, '.', 6) = $3) AND ($4 = '' OR e.state = $4)`
+
+// eventTimes tells which of these events are in the book, and since when.
+const eventTimes = `
+SELECT e.aggregate, e.version, e.at FROM unnest($1::uuid[], $2::int[]) AS x (aggregate, version)
+CROSS JOIN LATERAL (SELECT e.aggregate, e.version, e.at FROM event e WHERE e.aggregate = x.aggregate AND e.version = x.version) e`
+
+const eventBodies = `
+SELECT e.aggregate, e.version, e.at, e.subject, e.body FROM unnest($1::uuid[], $2::int[]) WITH ORDINALITY AS x (aggregate, version, ord)
+CROSS JOIN LATERAL (SELECT e.aggregate, e.version, e.at, e.subject, e.body FROM event e WHERE e.aggregate = x.aggregate AND e.version = x.version) e
+ORDER BY x.ord`
+
+// eventsInOutbox tells which of these events are still to be published.
+const eventsInOutbox = `
+SELECT u.aggregate, u.version FROM outbox o CROSS JOIN LATERAL unnest(o.aggregates, o.versions) AS u (aggregate, version)
+JOIN unnest($1::uuid[], $2::int[]) AS x (aggregate, version) ON x.aggregate = u.aggregate AND x.version = u.version`
+
+// Replays --------------------------------------------------------------------
+
+const insertReplay = `
+INSERT INTO replay (id, since, until, tenant, state, requested_by, reached, total) VALUES ($1, $2, $3, $4, $5, $6, $2, $7)`
+
+const selectReplays = `
+SELECT id, since, until, tenant, state, requested_by, status, reached, total, published, fault, created_at, finished_at
+FROM replay ORDER BY id DESC LIMIT $1`
+
+const selectReplay = `
+SELECT id, since, until, tenant, state, requested_by, status, reached, total, published, fault, created_at, finished_at
+FROM replay WHERE id = $1`
+
+// nextReplay is the oldest that is not finished.
+const nextReplay = `
+SELECT id, since, until, tenant, state, requested_by, status, reached, total, published, fault, created_at, finished_at
+FROM replay WHERE status = 'running' ORDER BY id LIMIT 1`
+
+// advanceReplay moves on from $2, where the caller believes it to be.
+const advanceReplay = `
+UPDATE replay SET reached = $3, published = published + $4, fault = '',
+       status = CASE WHEN $3 >= until THEN 'done' ELSE status END, finished_at = CASE WHEN $3 >= until THEN clock_timestamp() END
+WHERE id = $1 AND status = 'running' AND reached = $2`
+
+const blameReplay = `UPDATE replay SET fault = $2 WHERE id = $1 AND status = 'running'`
+
+const cancelReplay = `
+UPDATE replay SET status = 'cancelled', finished_at = clock_timestamp() WHERE id = $1 AND status = 'running'`
+
+// Lag and alarms -------------------------------------------------------------
+
+// oldestOutbox: ids are of uuid version 7, so the first is the oldest.
+const oldestOutbox = `
+SELECT extract(epoch FROM clock_timestamp() - o.created_at)::float8, o.tries FROM outbox o ORDER BY o.id LIMIT 1`
+
+// oldestReady probes the first row of each group of an open lane (index
+// queue_ready). A lane that has just been opened again has made nobody wait.
+const oldestReady = `
+WITH RECURSIVE g AS (
+    (SELECT q.lane, q.tenant, q.class, 1 AS n FROM queue q WHERE q.kind = 'delivery' AND q.state = 'ready'
+     ORDER BY q.lane, q.tenant, q.class LIMIT 1)
+    UNION ALL
+    SELECT s.lane, s.tenant, s.class, g.n + 1 FROM g CROSS JOIN LATERAL (
+        SELECT q.lane, q.tenant, q.class FROM queue q
+        WHERE q.kind = 'delivery' AND q.state = 'ready' AND (q.lane, q.tenant, q.class) > (g.lane, g.tenant, g.class)
+        ORDER BY q.lane, q.tenant, q.class LIMIT 1) s
+    WHERE g.n < 2000
+)
+SELECT extract(epoch FROM clock_timestamp() - w.since)::float8, w.key, w.tenant
+FROM (SELECT greatest(f.due_at, l.shut_until, l.paused_until, l.updated_at) AS since, l.key, g.tenant
+      FROM g JOIN lane l ON l.id = g.lane AND (l.shut_until IS NULL OR l.shut_until <= now()) AND (l.paused_until IS NULL OR l.paused_until <= now())
+      CROSS JOIN LATERAL (SELECT q.due_at FROM queue q
+          WHERE q.kind = 'delivery' AND q.state = 'ready' AND q.lane = g.lane AND q.tenant = g.tenant AND q.class = g.class
+          ORDER BY q.due_at LIMIT 1) f) w
+ORDER BY w.since LIMIT 1`
+
+// oldestWaiting is due and nobody has made it ready: no sender runs.
+const oldestWaiting = `
+SELECT extract(epoch FROM clock_timestamp() - q.due_at)::float8 FROM queue q
+WHERE q.kind = 'delivery' AND q.state = 'waiting' AND q.due_at <= now() ORDER BY q.due_at LIMIT 1`
+
+// snapshotPins lists what keeps vacuum from removing dead rows of this database:
+// sessions, standbys that report back, prepared transactions, replication slots.
+// Sessions of other users are seen only by a member of pg_read_all_stats.
+const snapshotPins = `
+SELECT p.what, p.seconds, p.xids FROM (
+    SELECT 'session ' || pid || ' (' || coalesce(nullif(application_name, ''), 'unnamed') || ', ' || coalesce(state, 'in work') || ')' AS what,
+           CASE WHEN datname IS NOT NULL THEN extract(epoch FROM clock_timestamp() - xact_start)::float8 END AS seconds,
+           greatest(age(backend_xmin), age(backend_xid)) AS xids
+    FROM pg_stat_activity
+    WHERE (datname = current_database() OR datname IS NULL) AND pid <> pg_backend_pid() AND backend_type <> 'autovacuum worker'
+      AND (backend_xmin IS NOT NULL OR backend_xid IS NOT NULL)
+    UNION ALL
+    SELECT 'prepared transaction ' || gid, extract(epoch FROM clock_timestamp() - prepared)::float8, age(transaction)
+    FROM pg_prepared_xacts WHERE database = current_database()
+    UNION ALL
+    SELECT 'replication slot ' || slot_name, NULL, age(xmin) FROM pg_replication_slots WHERE xmin IS NOT NULL) p
+ORDER BY p.seconds DESC NULLS LAST, p.xids DESC NULLS LAST LIMIT 100`
+
+const queueDead = `
+SELECT coalesce(max(s.n_dead_tup), 0)::float8 FROM pg_stat_user_tables s WHERE s.relid = 'queue'::regclass`
+
+const selectAlarms = `SELECT name, raised, version, value, text, changed_at FROM alarm ORDER BY name`
+
+const raiseAlarm = `
+INSERT INTO alarm AS a (name, raised, version, value, text) VALUES ($1, true, 1, $2, $3)
+ON CONFLICT (name) DO UPDATE SET raised = true, version = a.version + 1, value = excluded.value, text = excluded.text, changed_at = now()
+WHERE NOT a.raised
+RETURNING version`
+
+const clearAlarm = `
+UPDATE alarm SET raised = false, version = version + 1, value = $2, text = $3, changed_at = now() WHERE name = $1 AND raised
+RETURNING version`
+
+// Stuck again and again ------------------------------------------------------
+
+// zombieRuns counts, per delivery, the last attempts in a row that the sweep found
+// without their worker. A result that came late after all shows that its worker
+// lived, and ends the row as any other attempt does.
+const zombieRuns = `
+SELECT x.id, z.n FROM unnest($1::uuid[]) AS x (id)
+CROSS JOIN LATERAL (SELECT coalesce(max(a.fence), 0) AS fence FROM attempt a
+    WHERE a.delivery_id = x.id AND NOT (a.verdict = 'unknown' AND a.answer ->> 'code' = 'ZOMBIE_RECOVERED')) last
+CROSS JOIN LATERAL (SELECT count(*) AS n FROM attempt a WHERE a.delivery_id = x.id AND a.fence > last.fence AND a.verdict = 'unknown') z`
+
+// Retention ------------------------------------------------------------------
+
+// historyMonths lists the months of history, oldest first, by their tables.
+const historyMonths = `
+SELECT right(c.relname, 6) FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
+WHERE i.inhparent = 'delivery'::regclass AND c.relname ~ '^delivery_[0-9]{6}$' ORDER BY c.relname`
+
+// workBetween tells whether anything of these ids is unfinished or unpublished.
+const workBetween = `
+SELECT EXISTS (SELECT FROM queue q WHERE q.kind = 'delivery' AND q.id >= uuid7_floor($1) AND q.id < uuid7_floor($2))
+    OR EXISTS (SELECT FROM queue q WHERE q.kind = 'document' AND q.id >= uuid7_floor($1) AND q.id < uuid7_floor($2))
+    OR EXISTS (SELECT FROM outbox o CROSS JOIN LATERAL unnest(o.aggregates) AS u (id) WHERE u.id >= uuid7_floor($1) AND u.id < uuid7_floor($2))`
+
+// openBetween looks at the deliveries themselves: slow, and the last word.
+const openBetween = `
+SELECT EXISTS (SELECT FROM delivery d WHERE d.id >= uuid7_floor($1) AND d.id < uuid7_floor($2) AND d.state IN ('pending', 'retry', 'held'))`
+
+// toldBetween tells whether an event of these ids is younger than $3.
+const toldBetween = `
+SELECT EXISTS (SELECT FROM event e WHERE e.aggregate >= uuid7_floor($1) AND e.aggregate < uuid7_floor($2) AND e.at > $3)`
+
+// lockHistory holds up everybody, so it waits no longer than a blink.
+const lockHistory = `LOCK TABLE ONLY delivery, ONLY content, ONLY recipient, ONLY attempt, ONLY event IN ACCESS EXCLUSIVE MODE`
+
+const boundLocks = `SELECT set_config('lock_timeout', '100ms', true), set_config('statement_timeout', '5s', true)`
+
+// deleteKeys removes keys of a page of ids, from $1 on and before $2, whose
+// deliveries have left the history, and tells where the page ends.
+const deleteKeys = `
+WITH page AS MATERIALIZED (
+    SELECT k.tenant, k.request_id, k.delivery_id FROM request_key k
+    WHERE k.delivery_id > $1 AND k.delivery_id < uuid7_floor($2) ORDER BY k.delivery_id LIMIT $3
+), gone AS (
+    DELETE FROM request_key k USING page p
+    WHERE k.tenant = p.tenant AND k.request_id = p.request_id AND k.delivery_id = p.delivery_id
+      AND NOT EXISTS (SELECT FROM delivery d WHERE d.id = p.delivery_id)
+    RETURNING 1
+)
+SELECT (SELECT count(*) FROM gone), (SELECT p.delivery_id FROM page p ORDER BY p.delivery_id DESC LIMIT 1), (SELECT count(*) FROM page)`

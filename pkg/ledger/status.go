@@ -41,7 +41,7 @@ func (l *Ledger) Status(ctx context.Context, id delivery.ID) (*delivery.Status, 
 		var class delivery.Class
 		var answer []byte
 		err := rows.Scan(&s.Tenant, &s.Channel, &s.RequestID, &class, &s.State, &s.Version, &s.Attempts, &s.Retries, &s.ExpiresAt, &s.ChangedAt, &answer,
-			&s.Lane, &q.state, &q.dueAt, &q.claimedAt, &q.owner, &q.leaseUntil, &q.shutUntil, &q.shutWhy, &q.pausedUntil, &q.pausedWhy, &q.now)
+			&s.Lane, &q.state, &q.dueAt, &q.claimedAt, &q.owner, &q.leaseUntil, &q.shut, &q.shutUntil, &q.shutWhy, &q.paused, &q.pausedUntil, &q.pausedWhy)
 		s.Class, s.Answer = class.String(), answer
 		return err
 	}, [16]byte(id))
@@ -81,8 +81,8 @@ type queued struct {
 	state                                                *string
 	dueAt, claimedAt, leaseUntil, shutUntil, pausedUntil *time.Time
 	owner                                                *uuid.UUID
+	shut, paused                                         bool // until then, or without an end
 	shutWhy, pausedWhy                                   string
-	now                                                  time.Time
 }
 
 // gate names the first thing in the way, in the order in which they apply.
@@ -96,9 +96,9 @@ func (q queued) gate(s *delivery.Status) delivery.Gate {
 		return delivery.Gate{Name: "in_work", Until: q.leaseUntil, Why: "a worker has it under a lease", Release: "the attempt's result; if the worker dies, the sweep after the lease has run out"}
 	case *q.state == "blocked":
 		return delivery.Gate{Name: "blocked", Why: "an older delivery of the same ordering key is not finished", Release: "that delivery's end"}
-	case q.pausedUntil != nil:
+	case q.paused:
 		return delivery.Gate{Name: "paused", Until: q.pausedUntil, Why: "lane " + s.Lane + " is paused: " + q.pausedWhy, Release: "the lane is resumed"}
-	case q.shutUntil != nil:
+	case q.shut:
 		return delivery.Gate{Name: "shut", Until: q.shutUntil, Why: "lane " + s.Lane + " is shut: " + q.shutWhy, Release: "the lane opens again by itself"}
 	case *q.state == "waiting":
 		why := "its time has not come (send_at)"

@@ -49,8 +49,8 @@ func (l *Ledger) Overdue(ctx context.Context, limit int) ([]delivery.ID, error) 
 	return found, nil
 }
 
-// NextLapse tells how long until the earliest lease that holds work lapses;
-// negative: nobody holds work.
+// NextLapse tells how long until the earliest lease may lapse; negative: there is
+// no worker.
 func (l *Ledger) NextLapse(ctx context.Context) (time.Duration, error) {
 	var seconds *float64
 	p := newPipeline()

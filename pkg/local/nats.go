@@ -19,6 +19,10 @@ import (
 // on disk. The server's own default is three quarters of the machine.
 const maxMemory = 256 << 20
 
+// maxPayload lets a request with attachments through, as streams/server/nats.conf
+// does.
+const maxPayload = 8 << 20
+
 // NATSConfig describes an embedded NATS server with JetStream on disk.
 type NATSConfig struct {
 	// Dir holds the streams. It is made when missing; they survive a stop.
@@ -194,6 +198,9 @@ func (n *NATS) options() (*server.Options, error) {
 	}
 	if n.cfg.SyncAlways {
 		opts.SyncAlways = true
+	}
+	if opts.MaxPayload == 0 {
+		opts.MaxPayload = maxPayload
 	}
 	if n.cfg.MaxStore > 0 {
 		opts.JetStreamMaxStore = n.cfg.MaxStore

@@ -10,6 +10,7 @@
 package house
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -61,6 +62,10 @@ type House struct {
 // Run starts everything, calls ready when the services are being started, and
 // returns when ctx has ended and all is stopped, or when something fails for good.
 func Run(ctx context.Context, o Options, ready func(House)) (err error) {
+	// The settings are checked before anything is started or connected to.
+	if _, err := load(o, House{DatabaseURL: cmp.Or(o.Environ["DATABASE_URL"], "postgres://private/posthouse"), NATSURL: cmp.Or(o.Environ["NATS_URL"], "nats://private")}); err != nil {
+		return err
+	}
 	var h House
 	servers := &servers{log: o.Log}
 	defer func() {

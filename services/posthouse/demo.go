@@ -118,7 +118,7 @@ func (d *demo) play(ctx context.Context, h house.House) error {
 		return err
 	}
 	defer nc.Close()
-	c, err := client.New(nc)
+	c, err := client.New(nc, "")
 	if err != nil {
 		return err
 	}

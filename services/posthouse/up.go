@@ -12,6 +12,9 @@ import (
 	"github.com/posthouse-io/posthouse/services/house"
 )
 
+// sinkAddr is where `up` takes mail when no mail server is configured.
+const sinkAddr = "127.0.0.1:2525"
+
 type upCommand struct {
 	Data         string `env:"POSTHOUSE_DATA" type:"path" help:"Folder of the private servers' data. Default: /var/lib/posthouse for root, else ~/.local/share/posthouse."`
 	NATSPort     int    `name:"nats-port" default:"4222" help:"Port of the private NATS server; 0 takes a free one."`
@@ -33,7 +36,10 @@ func (c *upCommand) Run(t *terminal) error {
 	log := daemon.NewLogger(t.err, daemon.Settings{LogFormat: environ["LOG_FORMAT"], LogLevel: environ["LOG_LEVEL"]}, "up", "")
 	mail := "to " + environ["MAIL_SERVER_HOST"]
 	if environ["MAIL_SERVER_HOST"] == "" {
-		sink, err := smtpsink.Start(smtpsink.Options{})
+		sink, err := smtpsink.Start(smtpsink.Options{Addr: sinkAddr})
+		if err != nil { // somebody has the port: any other will do
+			sink, err = smtpsink.Start(smtpsink.Options{})
+		}
 		if err != nil {
 			return err
 		}

@@ -34,7 +34,7 @@ type intake struct {
 	nc       *nats.Conn
 	instance string
 	hand     func(outbox.Batch)
-	announce func(...claim.Group)
+	loop     *claim.Loop[ledger.Claimed]
 	prepare  preparer
 	count    counters
 }
@@ -61,15 +61,7 @@ func (in *intake) take(ctx context.Context, batch []jetstream.Msg) {
 	if len(good) == 0 {
 		return
 	}
-	var results []ledger.Acceptation
-	err := in.insist(ctx, batch, func() (err error) {
-		var events outbox.Batch
-		results, events, err = in.book.Accept(ctx, good)
-		if err == nil {
-			in.hand(events)
-		}
-		return err
-	})
+	results, handed, err := in.accept(ctx, batch, good)
 	if err != nil {
 		return
 	}
@@ -79,7 +71,7 @@ func (in *intake) take(ctx context.Context, batch []jetstream.Msg) {
 		case r.Conflict:
 			in.poison(ctx, from[i], &conflictError{first: r.ID})
 			continue
-		case r.Fresh:
+		case r.Fresh && !handed[r.ID]:
 			fresh = append(fresh, good[i])
 		}
 		if err := from[i].Ack(); err != nil {
@@ -87,6 +79,56 @@ func (in *intake) take(ctx context.Context, batch []jetstream.Msg) {
 		}
 	}
 	in.wake(fresh)
+}
+
+// accept stores the batch. The first try hands over as many requests as there are
+// free slots reserved in their lane: they begin with the commit, without a claim.
+func (in *intake) accept(ctx context.Context, batch []jetstream.Msg, good []ledger.Acceptance) (results []ledger.Acceptation, handed map[delivery.ID]bool, err error) {
+	handed = make(map[delivery.ID]bool)
+	if slots := in.reserve(good); slots != nil {
+		var events outbox.Batch
+		var begun []ledger.Claimed
+		results, begun, events, err = in.book.AcceptHanded(ctx, slots.Lease().Worker, good)
+		if err == nil {
+			slots.Start(begun)
+			in.hand(events)
+			for _, c := range begun {
+				handed[c.ID] = true
+			}
+			return results, handed, nil
+		}
+		slots.Cancel(true)
+	}
+	err = in.insist(ctx, batch, func() (err error) {
+		var events outbox.Batch
+		results, events, err = in.book.Accept(ctx, good)
+		if err == nil {
+			in.hand(events)
+		}
+		return err
+	})
+	return results, handed, err
+}
+
+// reserve sets slots aside for the first requests that can go at once, and marks
+// those.
+func (in *intake) reserve(good []ledger.Acceptance) *claim.Reservation[ledger.Claimed] {
+	var able []int
+	for i := range good {
+		if good[i].Failure == nil && good[i].SendAt == nil {
+			able = append(able, i)
+		}
+	}
+	if len(able) == 0 {
+		return nil
+	}
+	slots := in.loop.Reserve(in.prepare.lane, len(able))
+	if slots != nil {
+		for _, i := range able[:min(slots.N, len(able))] {
+			good[i].Hand = true
+		}
+	}
+	return slots
 }
 
 // read decodes and prepares one request. A panic in foreign content is that
@@ -165,7 +207,7 @@ func (in *intake) wake(fresh []ledger.Acceptance) {
 	if len(bell.Groups) == 0 {
 		return
 	}
-	in.announce(bell.Groups...)
+	in.loop.Announce(bell.Groups...)
 	if payload, err := json.Marshal(bell); err == nil {
 		_ = bus.Ring(in.nc, bellKind, payload) // nobody need hear it: the poll is the truth
 	}
@@ -181,6 +223,6 @@ type bell struct {
 func (in *intake) ring(payload []byte) {
 	var b bell
 	if json.Unmarshal(payload, &b) == nil && b.From != in.instance {
-		in.announce(b.Groups...)
+		in.loop.Announce(b.Groups...)
 	}
 }

@@ -77,7 +77,7 @@ func run(taking, working context.Context, p *daemon.Process, cfg Config, mail tr
 	s := &sender{log: p.Log, tracer: p.Tracer, mail: mail, policy: cfg.RetryMail.Policy(), settler: settler, storing: storing, maxHold: cfg.MaxHold, count: count}
 	loop := claim.NewLoop(claim.Config{Instance: p.Instance, Slots: cfg.Slots, LaneSlots: cfg.MailConcurrency, Term: cfg.Lease,
 		Poll: cfg.Poll, IdlePoll: cfg.IdlePoll, MaxClaim: settle.MaxBatch, Log: p.Log}, ledger.Deliveries{Ledger: book}, s.work)
-	in := &intake{log: p.Log, book: book, nc: p.NATS, instance: p.Instance, hand: relay.Hand, announce: loop.Announce,
+	in := &intake{log: p.Log, book: book, nc: p.NATS, instance: p.Instance, hand: relay.Hand, loop: loop,
 		prepare: preparer{server: cfg.Mail, lane: lane}, count: count}
 	p.Health.Add("results", func(context.Context) error { return settler.Healthy() })
 	stopRing, err := bus.OnRing(p.NATS, bellKind, in.ring)

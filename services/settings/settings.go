@@ -32,7 +32,7 @@ func sections() []section {
 
 // Names lists every variable that some program reads.
 func Names() []string {
-	names := []string{"POSTHOUSE_FIXTURES", "POSTHOUSE_DATA"}
+	names := []string{"POSTHOUSE_FIXTURES", "POSTHOUSE_DATA", "NATS_JS_DOMAIN"}
 	for _, s := range sections() {
 		names = append(names, daemon.Names(s.cfg)...)
 	}

@@ -19,19 +19,16 @@ const (
 const (
 	lapseGrace  = 1100 * time.Millisecond // a lease counts as lapsed one second after its end
 	lapseAgain  = time.Second             // least pause between two looks
+	noWorker    = 10 * time.Second        // pause when there is no worker that could take work
 	expiryCheck = 5 * time.Second
 	upkeepCheck = 10 * time.Minute
 )
 
-// untilLapse is when the earliest lease that holds work will have lapsed, should
-// nobody renew it.
+// untilLapse is when the earliest lease will have lapsed, should nobody renew it.
 func (w *watchdog) untilLapse(ctx context.Context) time.Duration {
 	d, err := w.book.NextLapse(ctx)
-	if err != nil {
-		return 5 * time.Second
-	}
-	if d < 0 {
-		return time.Hour // nobody holds work; whoever takes some renews within the period
+	if err != nil || d < 0 {
+		return noWorker
 	}
 	return max(d+lapseGrace, lapseAgain)
 }

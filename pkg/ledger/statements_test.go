@@ -1,0 +1,60 @@
+package ledger_test
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"maps"
+	"slices"
+	"strconv"
+	"testing"
+
+	"github.com/posthouse-io/posthouse/pkg/local/localtest"
+)
+
+// statements reads every string constant of a file: no list to keep in step.
+func statements(t *testing.T, file string) map[string]string {
+	t.Helper()
+	parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := map[string]string{}
+	for _, decl := range parsed.Decls {
+		group, ok := decl.(*ast.GenDecl)
+		if !ok || group.Tok != token.CONST {
+			continue
+		}
+		for _, spec := range group.Specs {
+			value := spec.(*ast.ValueSpec)
+			for i, name := range value.Names {
+				literal, ok := value.Values[i].(*ast.BasicLit)
+				if !ok {
+					t.Fatalf("%s: %s is no literal", file, name.Name)
+				}
+				text, err := strconv.Unquote(literal.Value)
+				if err != nil {
+					t.Fatal(err)
+				}
+				found[name.Name] = text
+			}
+		}
+	}
+	if len(found) == 0 {
+		t.Fatalf("%s has no statement", file)
+	}
+	return found
+}
+
+func TestEveryStatementPreparesOnTheSchema(t *testing.T) {
+	t.Parallel()
+	conn := connect(t, localtest.Postgres(t))
+	for _, file := range []string{"sql.go", "../outbox/sql.go"} {
+		all := statements(t, file)
+		for _, name := range slices.Sorted(maps.Keys(all)) {
+			if _, err := conn.Prepare(t.Context(), file+" "+name, all[name]); err != nil {
+				t.Errorf("%s of %s: %v", name, file, err)
+			}
+		}
+	}
+}

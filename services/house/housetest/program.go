@@ -1,0 +1,124 @@
+package housetest
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// programs builds the service binaries, once for a test binary, and gives their
+// folder. The tests of a package have no common owner but the process; built
+// tells that there is something to remove at its end.
+var (
+	programs = sync.OnceValues(build)
+	built    atomic.Bool
+)
+
+func build() (string, error) {
+	dir, err := os.MkdirTemp("", "posthouse-programs-")
+	if err != nil {
+		return "", err
+	}
+	const services = "github.com/posthouse-io/posthouse/services/"
+	args := []string{"build", "-o", dir}
+	if raceEnabled {
+		args = append(args, "-race")
+	}
+	args = append(args, services+"sender/cmd/sender", services+"watchdog/cmd/watchdog", services+"dead-letter/cmd/dead-letter")
+	out, err := exec.Command("go", args...).CombinedOutput()
+	if err != nil {
+		return dir, fmt.Errorf("go %v: %w\n%s", args, err, out)
+	}
+	return dir, nil
+}
+
+// RemovePrograms removes what Exec has built.
+func RemovePrograms() {
+	if built.Load() {
+		dir, _ := programs()
+		_ = os.RemoveAll(dir)
+	}
+}
+
+// Program is one real process of a service.
+type Program struct {
+	Log  *Logbook
+	t    *testing.T
+	name string
+	cmd  *exec.Cmd
+	done chan struct{}
+}
+
+// Exec starts the built binary of a service with the settings of the site and
+// these. It is killed when the test ends.
+func (s *Site) Exec(name string, extra map[string]string) *Program {
+	s.T.Helper()
+	return Exec(s.T, name, s.environ(extra))
+}
+
+// Exec starts the built binary of a service with exactly this environment.
+func Exec(t *testing.T, name string, environ []string) *Program {
+	t.Helper()
+	built.Store(true)
+	dir, err := programs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &Program{Log: &Logbook{}, t: t, name: name, cmd: exec.Command(filepath.Join(dir, name)), done: make(chan struct{})}
+	p.cmd.Env, p.cmd.Stdout, p.cmd.Stderr = environ, p.Log, p.Log
+	p.cmd.SysProcAttr = dieWithUs()
+	started := make(chan error, 1)
+	go func() {
+		defer close(p.done)
+		runtime.LockOSThread() // the kernel ties the child to the thread that made it
+		defer runtime.UnlockOSThread()
+		err := p.cmd.Start()
+		started <- err
+		if err == nil {
+			_ = p.cmd.Wait() // the exit code is asked for where it matters
+		}
+	}()
+	if err := <-started; err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		p.Kill()
+		p.Log.show(t, name)
+	})
+	return p
+}
+
+// Signal sends one to the process.
+func (p *Program) Signal(sig syscall.Signal) {
+	p.t.Helper()
+	if err := p.cmd.Process.Signal(sig); err != nil {
+		p.t.Fatalf("send %s to %s: %v", sig, p.name, err)
+	}
+}
+
+// Kill is kill -9; it returns when the process is gone.
+func (p *Program) Kill() {
+	if err := p.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		p.t.Errorf("kill %s: %v", p.name, err)
+	}
+	<-p.done
+}
+
+// Wait returns the exit code.
+func (p *Program) Wait(bound time.Duration) int {
+	p.t.Helper()
+	select {
+	case <-p.done:
+	case <-time.After(bound):
+		p.t.Fatalf("%s has not ended within %s", p.name, bound)
+	}
+	return p.cmd.ProcessState.ExitCode()
+}

@@ -1,0 +1,162 @@
+package house_test
+
+import (
+	"fmt"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/posthouse-io/posthouse/pkg/delivery"
+	"github.com/posthouse-io/posthouse/pkg/local/localtest"
+	"github.com/posthouse-io/posthouse/pkg/smtpsink"
+	"github.com/posthouse-io/posthouse/services/house/housetest"
+)
+
+// inFlight is how many mails wait behind the final dot in the tests that take
+// their sender away.
+const inFlight = 500
+
+// crowded are the settings of a sender that has all of them in work at once.
+func crowded() map[string]string {
+	n := fmt.Sprint(inFlight)
+	return map[string]string{"SENDER_LEASE": "2s", "SENDER_SLOTS": n, "MAIL_SEND_CONCURRENCY": n, "MAIL_SERVER_MAX_CONNECTIONS": n, "WATCHDOG_SWEEP": "1s"}
+}
+
+// A sender is killed with 500 mails behind the final dot, while the mail server
+// is answering: a third of them it never takes, some it has answered, the rest it
+// takes without anybody to tell. A new one and the watchdog bring all of them
+// home; what arrived twice is recorded as unknown.
+func TestKilledSenderLosesNothing(t *testing.T) {
+	t.Parallel()
+	gate := housetest.NewGate(3)
+	defer gate.Open()
+	s := housetest.New(t, housetest.Options{Env: crowded(), Sink: smtpsink.Options{Delay: gate.Delay}})
+	s.Start(housetest.Watchdog, nil)
+	victim := s.Exec(housetest.Sender, nil)
+	published := housetest.Mails("acme", inFlight+100)
+	s.Publish(published...)
+	localtest.Eventually(t, time.Minute, func() error {
+		if n := gate.Arrived(); n < inFlight {
+			return fmt.Errorf("%d mails are behind the final dot", n)
+		}
+		return nil
+	})
+	gate.Let(100) // it dies in the middle of these
+	localtest.Eventually(t, 10*time.Second, func() error {
+		if n := s.Sink.Count(); n < 50 {
+			return fmt.Errorf("%d mails were taken", n)
+		}
+		return nil
+	})
+	victim.Kill()
+	localtest.Eventually(t, 10*time.Second, func() error { // what it had begun to say, the database still finishes
+		n, err := s.Count(`SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'posthouse-sender'`)
+		if err == nil && n > 0 {
+			err = fmt.Errorf("%d sessions of the dead sender", n)
+		}
+		return err
+	})
+	held, err := s.Count(`SELECT count(*) FROM queue WHERE state = 'leased'`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if held < inFlight/2 {
+		t.Fatalf("the dead sender held %d deliveries, too few to prove anything", held)
+	}
+	gate.Open()
+
+	s.Exec(housetest.Sender, nil)
+	s.Settled(len(published), time.Minute)
+	audit := s.Audit()
+	audit.Check(t)
+	housetest.Report(t, audit.Lost(published))
+	unknown, twice := checkSent(t, audit)
+	if unknown != held {
+		t.Errorf("%d deliveries have an attempt of unknown outcome, want the %d that the dead sender held", unknown, held)
+	}
+	if twice == 0 || twice >= unknown {
+		t.Errorf("%d of %d unknown ones arrived twice: want some of them, and not all", twice, unknown)
+	}
+}
+
+// A sender is stopped beyond its lease and another finishes its work. When it goes
+// on, it finds that it has lost everything: its results change nothing.
+func TestStalledSenderChangesNothing(t *testing.T) {
+	t.Parallel()
+	gate := housetest.NewGate(3)
+	defer gate.Open()
+	s := housetest.New(t, housetest.Options{Env: crowded(), Sink: smtpsink.Options{Delay: gate.Delay}})
+	s.Start(housetest.Watchdog, nil)
+	stalled := s.Exec(housetest.Sender, nil)
+	published := housetest.Mails("acme", inFlight)
+	s.Publish(published...)
+	localtest.Eventually(t, time.Minute, func() error {
+		if n := gate.Arrived(); n < inFlight {
+			return fmt.Errorf("%d mails are behind the final dot", n)
+		}
+		return nil
+	})
+	stalled.Signal(syscall.SIGSTOP)
+	held, err := s.Count(`SELECT count(*) FROM queue WHERE state = 'leased'`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	gate.Open() // the answers wait in the sockets of the stopped process
+
+	other := s.Start(housetest.Sender, nil)
+	s.Settled(len(published), time.Minute)
+	before := s.Audit()
+	stalled.Signal(syscall.SIGCONT)
+	// It loses its lease, hears the answers that wait and tells of them, comes back
+	// under a new lease and takes new work.
+	localtest.Eventually(t, 20*time.Second, func() error {
+		n, err := s.Count(`SELECT count(*) FROM attempt WHERE verdict = 'late'`)
+		if err == nil && n == 0 {
+			err = fmt.Errorf("no late result is kept")
+		}
+		return err
+	})
+	other.Stop()
+	more := housetest.Mails("later", 50)
+	s.Publish(more...)
+	s.Settled(len(published)+len(more), time.Minute)
+
+	audit := s.Audit()
+	audit.Check(t)
+	housetest.Report(t, audit.Lost(append(published, more...)))
+	unknown, _ := checkSent(t, audit)
+	if unknown < held {
+		t.Errorf("%d attempts are unknown, want at least the %d that the stopped sender held", unknown, held)
+	}
+	var faults []string
+	for id, was := range before.Accounts {
+		if is := audit.Accounts[id]; is.Version != was.Version || is.State != was.State || is.Attempts != was.Attempts || len(is.Told) != len(was.Told) {
+			faults = append(faults, fmt.Sprintf("%s was %s at version %d before the stopped sender went on, and is %s at %d", id, was.State, was.Version, is.State, is.Version))
+		}
+	}
+	housetest.Report(t, faults)
+}
+
+// checkSent reports what did not end in sent and what arrived twice without an
+// unknown attempt; it counts deliveries with such an attempt, and those among
+// them that arrived twice.
+func checkSent(t *testing.T, audit *housetest.Audit) (unknown, twice int) {
+	t.Helper()
+	var faults []string
+	for _, c := range audit.Accounts {
+		switch {
+		case c.State != delivery.Sent:
+			faults = append(faults, fmt.Sprintf("%s ended in %s", c.ID, c.State))
+		case c.Unknown() == 0 && c.Arrivals != 1:
+			faults = append(faults, fmt.Sprintf("%s arrived %d times without an unknown attempt", c.ID, c.Arrivals))
+		}
+		if c.Unknown() > 0 {
+			unknown++
+			if c.Arrivals > 1 {
+				twice++
+			}
+		}
+	}
+	housetest.Report(t, faults)
+	return unknown, twice
+}
