@@ -40,7 +40,7 @@ CREATE TABLE operation_result (
     PRIMARY KEY (job, delivery)
 );
 COMMENT ON TABLE operation_result IS 'What a job did to one delivery, or why it left it alone: once for each, whichever way the job came upon it.';
-CREATE INDEX operation_result_delivery ON operation_result (delivery);
+CREATE INDEX operation_result_delivery ON operation_result USING hash (delivery);
 
 CREATE TABLE audit (
     id      uuid PRIMARY KEY,

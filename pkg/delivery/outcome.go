@@ -86,6 +86,7 @@ type RecipientOutcome struct {
 type Outcome struct {
 	Verdict    Verdict
 	Answer     Answer
+	Server     bool          // the failure is of the server or the way to it, not of this message
 	RetryAfter time.Duration // what the other side asked for; 0 = nothing
 	Remote     string        // the peer that answered, host:port
 	RemoteID   string        // the other side's own name for it, when it gave one

@@ -14,7 +14,7 @@ import (
 
 // Bounds of a request. What exceeds one is refused with the name of the field.
 const (
-	MaxRequestBytes  = 8 << 20
+	MaxRequestBytes  = 7 << 20 // below the stream's max_msg_size, which counts headers too
 	MaxRequestID     = 128
 	MaxRecipients    = 100
 	MaxCustomBytes   = 4 << 10

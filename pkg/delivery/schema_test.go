@@ -36,6 +36,8 @@ func TestSchemasDescribeTheWireForms(t *testing.T) {
 			MailRequest: delivery.MailRequest{To: []string{"a@b.example"}, Cc: []string{"c@b.example"}, Bcc: []string{"d@b.example"}, ReplyTo: "e@b.example",
 				Subject: "s", Text: "t", HTML: "h", Attachments: []delivery.Attachment{{Name: "n", ContentType: "text/plain", Content: []byte("x")}}}}},
 		{"event.delivery", event},
+		{"event.alert", &delivery.Alert{Schema: 1, Event: "alert.outbox_age.1", Kind: "alert", Name: "outbox_age", Version: 1, State: delivery.AlertRaised,
+			Channel: "_", Tenant: "_", At: now, Value: 61, Threshold: 60, Unit: "seconds", Text: "t"}},
 		{"dlq", &delivery.Letter{Schema: 1, EventID: "e", Source: "poison", Channel: "mail", Tenant: "acme", ID: &id, RequestID: "r", Code: "c", Reason: "why",
 			Summary: json.RawMessage(`{}`), Triage: "open", Remark: "m", ArchivedAt: &now}},
 	} {

@@ -55,7 +55,7 @@ type Step struct {
 
 // Gate says what holds a delivery now, until when, and what would let it go.
 type Gate struct {
-	Name    string     `json:"name"` // final, held, blocked, paused, shut, waiting, in_work, ready
+	Name    string     `json:"name"` // final, held, in_work, lapsed, blocked, paused, shut, waiting, no_sender, prepare, ready
 	Until   *time.Time `json:"until,omitempty"`
 	Why     string     `json:"why"`
 	Release string     `json:"release"`

@@ -2,6 +2,8 @@ package ledger_test
 
 import (
 	"crypto/sha256"
+	"errors"
+	"flag"
 	"os"
 	"testing"
 	"time"
@@ -15,7 +17,13 @@ import (
 	"github.com/posthouse-io/posthouse/pkg/retry"
 )
 
-func TestMain(m *testing.M) { os.Exit(localtest.Main(m)) }
+func TestMain(m *testing.M) {
+	// Few random lives by default: each step asks the database a dozen questions.
+	if err := errors.Join(flag.Set("rapid.checks", "12"), flag.Set("rapid.steps", "40")); err != nil {
+		panic(err)
+	}
+	os.Exit(localtest.Main(m))
+}
 
 // book is a ledger on a private database.
 type book struct {

@@ -1,7 +1,6 @@
 package ledger_test
 
 import (
-	"flag"
 	"fmt"
 	"testing"
 	"time"
@@ -14,8 +13,6 @@ import (
 	"github.com/posthouse-io/posthouse/pkg/ledger"
 	"github.com/posthouse-io/posthouse/pkg/retry"
 )
-
-var modelRuns = flag.Int("ledger.model", 6, "how many random lives the ledger leads")
 
 // model is what the world outside knows of a ledger, and checks it against.
 type model struct {
@@ -351,5 +348,74 @@ func (m *model) expire(r *rapid.T) {
 			m.fatal(r, "expire: %v %v", ended, err)
 		}
 		m.moved(id, delivery.Expired, false)
+	}
+}
+
+// TestTheLedgerAgainstAModel leads random lives; more of them with
+// -rapid.checks=200 -rapid.steps=100.
+func TestTheLedgerAgainstAModel(t *testing.T) {
+	t.Parallel()
+	b := open(t)
+	rapid.Check(t, func(r *rapid.T) {
+		b.exec(t, `TRUNCATE queue, request_key, delivery, content, recipient, attempt, event, outbox, worker`)
+		m := &model{book: b, t: t, policy: retry.Policy{Base: time.Second, Multiplier: 1, Cap: time.Second, MaxRetries: 2},
+			bodies: map[[2]string][32]byte{}, ids: map[[2]string]delivery.ID{}, all: map[delivery.ID]*life{}, workers: map[uuid.UUID][]ledger.Claimed{}}
+		for range 3 {
+			m.names = append(m.names, b.join(t, time.Hour))
+		}
+		r.Repeat(map[string]func(*rapid.T){
+			"accept": m.accept, "claim": m.claim, "claim more": m.claim, "settle": m.settleSome, "settle more": m.settleSome, "give back": m.giveBack,
+			"crash": m.crash, "sweep": m.sweep, "late": m.late, "look": m.look, "look again": m.look, "cancel": m.end, "expire": m.expire,
+			"": m.check,
+		})
+	})
+}
+
+// check holds the book against the invariants I1 to I5 of the design.
+func (m *model) check(r *rapid.T) {
+	for name, wrong := range map[string]string{
+		"a final one is in the queue, or an unfinished one is not": `SELECT count(*) FROM delivery d LEFT JOIN queue q ON q.id = d.id
+			WHERE (d.state IN ('sent', 'failed', 'dead', 'expired', 'cancelled')) = (q.id IS NOT NULL)`,
+		"work without its delivery": `SELECT count(*) FROM queue q LEFT JOIN delivery d ON d.id = q.id WHERE d.id IS NULL`,
+		"queue and delivery disagree": `SELECT count(*) FROM queue q JOIN delivery d ON d.id = q.id
+			WHERE q.version <> d.version OR q.fence < d.fence OR (q.state = 'held') <> (d.state = 'held') OR q.tenant <> d.tenant OR q.lane <> d.lane`,
+		"two of one ordering key are not blocked": `SELECT count(*) FROM (SELECT FROM queue WHERE ordering_key IS NOT NULL AND state <> 'blocked' GROUP BY tenant, ordering_key HAVING count(*) > 1) x`,
+		"all of one ordering key are blocked":     `SELECT count(*) FROM (SELECT FROM queue WHERE ordering_key IS NOT NULL GROUP BY tenant, ordering_key HAVING bool_and(state = 'blocked')) x`,
+		"versions have a gap":                     `SELECT count(*) FROM delivery d WHERE ARRAY(SELECT version FROM event e WHERE e.aggregate = d.id ORDER BY 1) <> ARRAY(SELECT generate_series(1, d.version))`,
+		"the last event is not the state":         `SELECT count(*) FROM delivery d JOIN event e ON e.aggregate = d.id AND e.version = d.version WHERE e.state <> d.state`,
+		"an event is not named once by the outbox": `SELECT count(*) FROM event e FULL JOIN (SELECT a, v, count(*) AS n FROM outbox, unnest(aggregates, versions) AS x (a, v) GROUP BY a, v) o
+			ON o.a = e.aggregate AND o.v = e.version WHERE e.aggregate IS NULL OR o.n IS DISTINCT FROM 1`,
+		"attempts are miscounted":   `SELECT count(*) FROM delivery d WHERE d.attempts <> (SELECT count(*) FROM attempt a WHERE a.delivery_id = d.id AND a.verdict <> 'late')`,
+		"two attempts of one fence": `SELECT count(*) FROM (SELECT FROM attempt WHERE verdict <> 'late' GROUP BY delivery_id, fence HAVING count(*) > 1) x`,
+		"attempts are not numbered by their fences": `SELECT count(*) FROM attempt a JOIN attempt b ON a.delivery_id = b.delivery_id AND a.fence < b.fence AND a.number >= b.number
+			WHERE a.verdict <> 'late' AND b.verdict <> 'late'`,
+		"sent without an accepted recipient, or with one that waits": `SELECT count(*) FROM delivery d WHERE d.state = 'sent' AND
+			((SELECT count(*) FROM recipient r WHERE r.delivery_id = d.id AND r.state = 'accepted') = 0 OR EXISTS (SELECT FROM recipient r WHERE r.delivery_id = d.id AND r.state = 'pending'))`,
+		"given up, and a recipient waits": `SELECT count(*) FROM delivery d WHERE d.state IN ('dead', 'failed') AND d.prepared AND EXISTS (SELECT FROM recipient r WHERE r.delivery_id = d.id AND r.state = 'pending')`,
+	} {
+		if n := m.count(m.t, wrong); n != 0 {
+			m.fatal(r, "%s: %d times", name, n)
+		}
+	}
+	rows, err := m.db.Query(m.t.Context(), `SELECT d.id, d.state, d.version, d.attempts, ARRAY(SELECT e.state FROM event e WHERE e.aggregate = d.id ORDER BY e.version) FROM delivery d`)
+	if err != nil {
+		m.fatal(r, "%v", err)
+	}
+	defer rows.Close()
+	seen := 0
+	for rows.Next() {
+		var id [16]byte
+		var got life
+		if err := rows.Scan(&id, &got.state, &got.version, &got.attempts, &got.events); err != nil {
+			m.fatal(r, "%v", err)
+		}
+		seen++
+		want := m.all[id]
+		if want == nil || got.state != want.state || got.version != want.version || got.attempts != want.attempts || fmt.Sprint(got.events) != fmt.Sprint(want.events) {
+			m.fatal(r, "%s is %+v, want %+v", delivery.ID(id), got, want)
+		}
+	}
+	if rows.Err() != nil || seen != len(m.all) {
+		m.fatal(r, "%d deliveries of %d accepted, %v", seen, len(m.all), rows.Err())
 	}
 }

@@ -2,10 +2,10 @@ package ledger
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -32,6 +32,7 @@ type Carried struct {
 type order struct {
 	action  string // as the audit names it
 	to      delivery.State
+	turn    [2]delivery.RecipientState    // recipients in the first state go to the second; empty: none
 	judge   func(subject) delivery.Effect // Done: it is to be moved
 	answer  *delivery.Answer              // of the move; nil keeps the last one
 	expiry  delivery.Expiry
@@ -93,9 +94,7 @@ func (c *Carried) add(page []delivery.ID, done carrying) {
 	for _, id := range page {
 		c.Add(id, done.effects[id])
 	}
-	if len(done.events.Messages) > 0 {
-		c.Events = append(c.Events, done.events)
-	}
+	c.Events = append(c.Events, done.events...)
 	for _, g := range done.groups {
 		if !slices.Contains(c.Groups, g) {
 			c.Groups = append(c.Groups, g)
@@ -106,14 +105,21 @@ func (c *Carried) add(page []delivery.ID, done carrying) {
 // carrying is what one transaction does.
 type carrying struct {
 	effects map[delivery.ID]delivery.Effect
-	events  outbox.Batch
+	events  []outbox.Batch
 	groups  []claim.Group
+}
+
+// and joins two halves of a page.
+func (c carrying) and(o carrying) carrying {
+	maps.Copy(c.effects, o.effects)
+	c.events, c.groups = append(c.events, o.events...), append(c.groups, o.groups...)
+	return c
 }
 
 // carry locks the deliveries, judges each, and moves those that are to be moved
 // with their events and one outbox row.
 func carry(ctx context.Context, tx pgx.Tx, o order, named []delivery.ID) (carrying, error) {
-	done := carrying{effects: make(map[delivery.ID]delivery.Effect, len(named)), events: outbox.Batch{ID: newBatchID()}}
+	done := carrying{effects: make(map[delivery.ID]delivery.Effect, len(named))}
 	subjects, err := lockSubjects(ctx, tx, named)
 	if err != nil {
 		return done, err
@@ -132,8 +138,12 @@ func carry(ctx context.Context, tx pgx.Tx, o order, named []delivery.ID) (carryi
 	if len(moving) == 0 {
 		return done, nil
 	}
-	if done.events.Messages, err = move(ctx, tx, o, moving, done.events); err != nil {
-		return done, err
+	for _, part := range o.parts(moving) {
+		batch, err := move(ctx, tx, part.order, part.subjects)
+		if err != nil {
+			return done, err
+		}
+		done.events = append(done.events, batch)
 	}
 	for _, s := range moving {
 		if g := (claim.Group{Lane: o.laneOf(s), Tenant: s.tenant, Class: int16(s.class)}); o.to == delivery.Retry && !slices.Contains(done.groups, g) {
@@ -141,6 +151,31 @@ func carry(ctx context.Context, tx pgx.Tx, o order, named []delivery.ID) (carryi
 		}
 	}
 	return done, nil
+}
+
+// part is the share of an order that ends alike.
+type part struct {
+	order
+	subjects []subject
+}
+
+// parts keeps the rule that a delivery is sent when nobody waits and somebody has
+// accepted it: a held one whose last recipients are given up is still sent.
+func (o order) parts(moving []subject) []part {
+	if o.to != delivery.Failed {
+		return []part{{o, moving}}
+	}
+	var failed, sent []subject
+	for _, s := range moving {
+		if s.recipients > len(s.waiting)+len(s.refused) {
+			sent = append(sent, s)
+		} else {
+			failed = append(failed, s)
+		}
+	}
+	partly := o
+	partly.to = delivery.Sent
+	return slices.DeleteFunc([]part{{o, failed}, {partly, sent}}, func(p part) bool { return len(p.subjects) == 0 })
 }
 
 // lockSubjects locks in the order of every writer: ordering keys, queue rows,
@@ -255,15 +290,17 @@ func (o order) laneOf(s subject) int32 {
 
 // recipientMove says which recipients the order changes, and how.
 func (o order) recipientMove(s subject) (ordinals []int, to delivery.RecipientStatus) {
-	switch o.to {
-	case delivery.Retry: // whoever was refused is tried again; whoever accepted is not
-		return s.refused, delivery.RecipientStatus{State: delivery.RecipientPending}
-	case delivery.Sent:
-		return s.waiting, delivery.RecipientStatus{State: delivery.RecipientAccepted, Code: o.answer.Code, Text: o.answer.Text}
-	case delivery.Failed:
-		return s.waiting, delivery.RecipientStatus{State: delivery.RecipientRefused, Code: o.answer.Code, Text: o.answer.Text}
+	to.State = o.turn[1]
+	if o.answer != nil {
+		to.Code, to.Text = o.answer.Code, o.answer.Text
 	}
-	return nil, delivery.RecipientStatus{}
+	switch o.turn[0] {
+	case delivery.RecipientRefused:
+		return s.refused, to
+	case delivery.RecipientPending:
+		return s.waiting, to
+	}
+	return nil, to
 }
 
 func (o order) message(s subject) (outbox.Message, error) {
@@ -287,15 +324,15 @@ func (o order) message(s subject) (outbox.Message, error) {
 }
 
 // move writes what the order makes of the subjects.
-func move(ctx context.Context, tx pgx.Tx, o order, moving []subject, batch outbox.Batch) ([]outbox.Message, error) {
+func move(ctx context.Context, tx pgx.Tx, o order, moving []subject) (outbox.Batch, error) {
 	var c moveColumns
-	messages := make([]outbox.Message, len(moving))
+	batch := outbox.Batch{ID: newBatchID(), Messages: make([]outbox.Message, len(moving))}
 	for i, s := range moving {
 		m, err := o.message(s)
 		if err != nil {
-			return nil, err
+			return batch, err
 		}
-		messages[i] = m
+		batch.Messages[i] = m
 		c.add(o, s, m)
 	}
 	p := &pipeline{}
@@ -310,18 +347,14 @@ func move(ctx context.Context, tx pgx.Tx, o order, moving []subject, batch outbo
 	}
 	p.exec(moveDeliveries, string(o.to), c.ids, c.versions, c.fences, c.retries, c.lanes, c.expires, encodeAnswer(o.answer))
 	if _, to := o.recipientMove(subject{}); to.State != "" {
-		from := delivery.RecipientPending
-		if o.to == delivery.Retry {
-			from = delivery.RecipientRefused
-		}
-		p.exec(moveRecipients, c.ids, string(from), string(to.State), to.Code, to.Text)
+		p.exec(moveRecipients, c.ids, string(o.turn[0]), string(to.State), to.Code, to.Text)
 	}
 	p.exec(insertEvents, c.ids, c.versions, c.states, c.subjects, c.bodies)
 	p.exec(outbox.Insert, [16]byte(batch.ID), c.ids, c.versions)
 	if len(c.freed) > 0 {
 		p.exec(unblock, c.freedTenants, c.freed)
 	}
-	return messages, tx.SendBatch(ctx, &p.batch).Close()
+	return batch, tx.SendBatch(ctx, &p.batch).Close()
 }
 
 // moveColumns is a page of moves turned into the arrays that the statements unnest.
@@ -375,8 +408,8 @@ func (c *moveColumns) add(o order, s subject, m outbox.Message) {
 }
 
 // distinct keeps the first of each.
-func distinct[T cmp.Ordered | ~[16]byte](in []T) []T {
-	seen := make(map[any]bool, len(in))
+func distinct[T comparable](in []T) []T {
+	seen := make(map[T]bool, len(in))
 	out := make([]T, 0, len(in))
 	for _, v := range in {
 		if !seen[v] {

@@ -161,6 +161,8 @@ func (b *book) checkPlan(t *testing.T, mode, name, sql string, want planned) {
 func (b *book) checkPlans(t *testing.T) {
 	t.Helper()
 	all, listed, excused := statements(t, "sql.go"), plans(), unplanned()
+	maps.Copy(listed, operationPlans())
+	maps.Copy(excused, operationsUnplanned())
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		want, ok := listed[name]
 		if _, excuse := excused[name]; !ok && !excuse {

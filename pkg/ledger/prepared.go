@@ -46,4 +46,3 @@ func (l *Ledger) Prepare(ctx context.Context, c Claimed, content Content) (store
 func (c Claimed) GroupIn(lane int32) claim.Group {
 	return claim.Group{Lane: lane, Tenant: c.Tenant, Class: int16(c.Class)}
 }
-

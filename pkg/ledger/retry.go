@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"context"
+	"time"
 
 	"github.com/posthouse-io/posthouse/pkg/delivery"
 )
@@ -16,16 +17,18 @@ const PrepareLane = "prepare"
 // prepared is prepared afresh; what is due already is left alone, so that
 // pressing again is safe.
 func (l *Ledger) Retry(ctx context.Context, c delivery.RetryCommand) (Carried, error) {
-	o, err := l.retryOrder(ctx, c.Warrant, c.Expiry)
+	lane, err := l.Lane(ctx, PrepareLane, "delivery")
 	if err != nil {
 		return Carried{}, err
 	}
-	return l.command(ctx, o, c.IDs)
+	return l.command(ctx, retryOrder(lane, c.Warrant, c.Expiry), c.IDs)
 }
 
-func (l *Ledger) retryOrder(ctx context.Context, w delivery.Warrant, e delivery.Expiry) (order, error) {
-	lane, err := l.Lane(ctx, PrepareLane, "delivery")
-	return order{action: "retry", to: delivery.Retry, warrant: w, expiry: e, lane: lane, judge: func(s subject) delivery.Effect { return mayRetry(s, e) }}, err
+// retryOrder sends the unprepared to the given lane.
+func retryOrder(lane int32, w delivery.Warrant, e delivery.Expiry) order {
+	return order{action: "retry", to: delivery.Retry, warrant: w, expiry: e, lane: lane,
+		turn:  [2]delivery.RecipientState{delivery.RecipientRefused, delivery.RecipientPending}, // whoever accepted is not sent to again
+		judge: func(s subject) delivery.Effect { return mayRetry(s, e) }}
 }
 
 func mayRetry(s subject, e delivery.Expiry) delivery.Effect {
@@ -36,7 +39,7 @@ func mayRetry(s subject, e delivery.Expiry) delivery.Effect {
 		return delivery.EffectSent
 	case !delivery.Legal(s.state, delivery.Retry):
 		return delivery.EffectFinal
-	case (s.expired || s.state == delivery.Expired) && !e.Changes():
+	case (s.expired || s.state == delivery.Expired) && !e.Changes(), e.ExpiresAt != nil && !e.ExpiresAt.After(time.Now()):
 		return delivery.EffectExpired
 	case s.due && s.queue != "held" && !s.expired:
 		return delivery.EffectDue
@@ -69,7 +72,11 @@ func cancelOrder(w delivery.Warrant) order {
 // SettleHeld ends held deliveries as the operator says: sent or failed.
 func (l *Ledger) SettleHeld(ctx context.Context, c delivery.SettleCommand) (Carried, error) {
 	answer := &delivery.Answer{Code: "SETTLED_BY_OPERATOR", Text: delivery.Bound(c.Why)}
-	return l.command(ctx, order{action: "settle", to: c.As, warrant: c.Warrant, answer: answer, judge: func(s subject) delivery.Effect {
+	turn := [2]delivery.RecipientState{delivery.RecipientPending, delivery.RecipientAccepted}
+	if c.As == delivery.Failed {
+		turn[1] = delivery.RecipientRefused
+	}
+	return l.command(ctx, order{action: "settle", to: c.As, turn: turn, warrant: c.Warrant, answer: answer, judge: func(s subject) delivery.Effect {
 		switch {
 		case s.queue == "leased":
 			return delivery.EffectInWork

@@ -232,7 +232,7 @@ SELECT id FROM moved`
 // unblock lets the oldest delivery of each ordering key go whose predecessor
 // has just left the queue.
 const unblock = `
-UPDATE queue q SET state = CASE WHEN q.due_at > now() THEN 'waiting' ELSE 'ready' END, due_at = greatest(q.due_at, clock_timestamp())
+UPDATE queue q SET state = CASE WHEN q.due_at > clock_timestamp() THEN 'waiting' ELSE 'ready' END, due_at = greatest(q.due_at, clock_timestamp())
 FROM (SELECT DISTINCT tenant, ordering_key FROM unnest($1::text[], $2::text[]) AS x (tenant, ordering_key)) k
 CROSS JOIN LATERAL (
     SELECT h.kind, h.id FROM queue h WHERE h.tenant = k.tenant AND h.ordering_key = k.ordering_key ORDER BY h.place LIMIT 1) head
@@ -338,12 +338,16 @@ const selectStatus = `
 SELECT d.tenant, d.channel, d.request_id, d.class, d.state, d.version, d.attempts, d.retries, d.expires_at, d.changed_at, d.answer,
        l.key, q.state, q.due_at, q.claimed_at, q.owner, w.lease_until,
        coalesce(l.shut_until > now(), false), CASE WHEN isfinite(l.shut_until) THEN l.shut_until END, l.shut_reason,
-       coalesce(l.paused_until > now(), false), CASE WHEN isfinite(l.paused_until) THEN l.paused_until END, l.paused_reason
+       coalesce(l.paused_until > now(), false), CASE WHEN isfinite(l.paused_until) THEN l.paused_until END, l.paused_reason,
+       coalesce(w.lease_until < clock_timestamp(), q.state = 'leased' AND w.id IS NULL, false), h.id
 FROM delivery d
 JOIN lane l ON l.id = d.lane
 LEFT JOIN queue q ON q.kind = 'delivery' AND q.id = d.id
 LEFT JOIN worker w ON w.id = q.owner
+LEFT JOIN LATERAL (SELECT h.id FROM queue h WHERE q.state = 'blocked' AND h.tenant = q.tenant AND h.ordering_key = q.ordering_key ORDER BY h.place LIMIT 1) h ON true
 WHERE d.id = $1`
+
+const anyWorker = `SELECT EXISTS (SELECT FROM worker w WHERE w.lease_until > clock_timestamp())`
 
 const selectRecipients = `
 SELECT ordinal, state, code, text FROM recipient WHERE delivery_id = $1 ORDER BY ordinal`
@@ -450,7 +454,7 @@ INSERT INTO operation_job (id, kind, filter, expiry, who, why, rate, upper_id, p
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)`
 
 const jobBounds = `
-SELECT uuid7_floor(least(now(), coalesce($2::timestamptz, now()))), uuid7_floor(coalesce($1::timestamptz, 'epoch'))`
+SELECT uuid7_floor(greatest(least($2::timestamptz, now()), 'epoch')), uuid7_floor(greatest($1::timestamptz, 'epoch'))`
 
 const selectJob = `
 SELECT id, kind, state, filter, expiry, rate, total, total_known, done, skipped, failed, fault, created_at, updated_at, who, why
@@ -545,10 +549,13 @@ WHERE ($1 = '' OR who = $1) AND ($2 = '' OR action = $2) AND id < $3 ORDER BY id
 // selectAuditOf is what happened to one target; to a delivery also by jobs ($2 is
 // its id, NULL for other targets).
 const selectAuditOf = `
-SELECT a.id, a.at, a.who, a.action, a.target, a.result, a.why
-FROM (SELECT $1 AS target UNION SELECT r.job::text FROM operation_result r WHERE r.delivery = $2::uuid) t
-JOIN audit a ON a.target = t.target
-WHERE ($3 = '' OR a.who = $3) AND ($4 = '' OR a.action = $4) AND a.id < $5 ORDER BY a.id DESC LIMIT $6`
+WITH targets AS MATERIALIZED (
+    SELECT $1 AS target UNION SELECT r.job::text FROM operation_result r WHERE r.delivery = $2::uuid
+), found AS MATERIALIZED (
+    SELECT a.id, a.at, a.who, a.action, a.target, a.result, a.why FROM targets t JOIN audit a ON a.target = t.target
+)
+SELECT id, at, who, action, target, result, why FROM found
+WHERE ($3 = '' OR who = $3) AND ($4 = '' OR action = $4) AND id < $5 ORDER BY id DESC LIMIT $6`
 
 // Duties ---------------------------------------------------------------------
 

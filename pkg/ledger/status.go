@@ -41,10 +41,12 @@ func (l *Ledger) Status(ctx context.Context, id delivery.ID) (*delivery.Status, 
 		var class delivery.Class
 		var answer []byte
 		err := rows.Scan(&s.Tenant, &s.Channel, &s.RequestID, &class, &s.State, &s.Version, &s.Attempts, &s.Retries, &s.ExpiresAt, &s.ChangedAt, &answer,
-			&s.Lane, &q.state, &q.dueAt, &q.claimedAt, &q.owner, &q.leaseUntil, &q.shut, &q.shutUntil, &q.shutWhy, &q.paused, &q.pausedUntil, &q.pausedWhy)
+			&s.Lane, &q.state, &q.dueAt, &q.claimedAt, &q.owner, &q.leaseUntil, &q.shut, &q.shutUntil, &q.shutWhy, &q.paused, &q.pausedUntil, &q.pausedWhy,
+			&q.lapsed, &q.head)
 		s.Class, s.Answer = class.String(), answer
 		return err
 	}, [16]byte(id))
+	p.query(anyWorker, func(rows pgx.Rows) error { return rows.Scan(&q.sender) })
 	p.query(selectRecipients, func(rows pgx.Rows) error {
 		var r delivery.RecipientStatus
 		err := rows.Scan(&r.Ordinal, &r.State, &r.Code, &r.Text)
@@ -83,6 +85,9 @@ type queued struct {
 	owner                                                *uuid.UUID
 	shut, paused                                         bool // until then, or without an end
 	shutWhy, pausedWhy                                   string
+	lapsed                                               bool       // its worker has not renewed its lease
+	sender                                               bool       // some worker holds a lease
+	head                                                 *uuid.UUID // of its ordering key, while it is blocked
 }
 
 // gate names the first thing in the way, in the order in which they apply.
@@ -92,10 +97,16 @@ func (q queued) gate(s *delivery.Status) delivery.Gate {
 		return delivery.Gate{Name: "final", Why: "it is " + string(s.State) + ": nothing will be tried by itself", Release: finalRelease(s.State)}
 	case *q.state == "held":
 		return delivery.Gate{Name: "held", Why: "nobody knows whether the last attempt arrived", Release: "an operator retries, cancels or settles it"}
+	case *q.state == "leased" && q.lapsed:
+		return delivery.Gate{Name: "lapsed", Until: q.leaseUntil, Why: "the worker that has it is gone or has lost its lease", Release: "the watchdog's next sweep; a watchdog must be running"}
 	case *q.state == "leased":
 		return delivery.Gate{Name: "in_work", Until: q.leaseUntil, Why: "a worker has it under a lease", Release: "the attempt's result; if the worker dies, the sweep after the lease has run out"}
 	case *q.state == "blocked":
-		return delivery.Gate{Name: "blocked", Why: "an older delivery of the same ordering key is not finished", Release: "that delivery's end"}
+		why := "an older delivery of the same ordering key is not finished"
+		if q.head != nil {
+			why += ": " + q.head.String()
+		}
+		return delivery.Gate{Name: "blocked", Why: why, Release: "that delivery's end"}
 	case q.paused:
 		return delivery.Gate{Name: "paused", Until: q.pausedUntil, Why: "lane " + s.Lane + " is paused: " + q.pausedWhy, Release: "the lane is resumed"}
 	case q.shut:
@@ -106,6 +117,10 @@ func (q queued) gate(s *delivery.Status) delivery.Gate {
 			why = "it waits for its next attempt"
 		}
 		return delivery.Gate{Name: "waiting", Until: q.dueAt, Why: why, Release: "the time"}
+	case !q.sender:
+		return delivery.Gate{Name: "no_sender", Why: "no sender is running: no worker holds a lease", Release: "a sender that starts"}
+	case s.Lane == PrepareLane:
+		return delivery.Gate{Name: "prepare", Until: q.dueAt, Why: "it was never prepared, and a sender is to prepare it afresh", Release: "a sender with a free slot; then it goes to its real lane, or ends with its marker code"}
 	}
 	return delivery.Gate{Name: "ready", Until: q.dueAt, Why: "it waits for a free slot of a sender", Release: "a sender that runs and has a free slot in lane " + s.Lane}
 }

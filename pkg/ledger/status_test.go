@@ -18,7 +18,25 @@ func TestEveryGate(t *testing.T) {
 		until bool
 		make  func(t *testing.T, b *book) delivery.ID
 	}{
-		{"ready", true, func(t *testing.T, b *book) delivery.ID { r := b.request("acme", "1"); b.accept(t, r); return r.ID }},
+		{"ready", true, func(t *testing.T, b *book) delivery.ID {
+			r := b.request("acme", "1")
+			b.accept(t, r)
+			b.join(t, time.Minute)
+			return r.ID
+		}},
+		{"no_sender", false, func(t *testing.T, b *book) delivery.ID { r := b.request("acme", "1"); b.accept(t, r); return r.ID }},
+		{"prepare", true, func(t *testing.T, b *book) delivery.ID {
+			r := b.unprepared("acme", "1")
+			b.accept(t, r)
+			b.join(t, time.Minute)
+			b.retry(t, r.ID)
+			return r.ID
+		}},
+		{"lapsed", true, func(t *testing.T, b *book) delivery.ID {
+			k := b.one(t)
+			b.exec(t, "UPDATE worker SET lease_until = now() - interval '1 second'")
+			return k.ID
+		}},
 		{"in_work", true, func(t *testing.T, b *book) delivery.ID { return b.one(t).ID }},
 		{"held", false, func(t *testing.T, b *book) delivery.ID {
 			k := b.one(t)
@@ -59,7 +77,7 @@ func TestEveryGate(t *testing.T) {
 			t.Parallel()
 			b := open(t)
 			s := b.status(t, c.make(t, b))
-			if s.Gate.Name != c.want || (s.Gate.Until != nil) != c.until || s.Gate.Why == "" || s.Gate.Release == "" || s.InWork != (c.want == "in_work") {
+			if s.Gate.Name != c.want || (s.Gate.Until != nil) != c.until || s.Gate.Why == "" || s.Gate.Release == "" || s.InWork != (c.want == "in_work" || c.want == "lapsed") {
 				t.Fatalf("%+v", s.Gate)
 			}
 		})

@@ -19,13 +19,23 @@ const (
 	UnknownHold  OnUnknown = "hold"  // at most once: a person decides
 )
 
+// Shape is how waits are spread, so that what failed together does not come
+// back together.
+type Shape string
+
+const (
+	ShapePreset Shape = "preset" // plus or minus Jitter, as in the seeds
+	ShapeFitted Shape = "fitted" // after an outage anything from 0 to the full wait; after a deferral (greylisting) at least half of it
+)
+
 // Policy is one schedule. Delay before retry n (from 0) is
-// min(Base*Multiplier^n, Cap), spread by plus or minus Jitter.
+// min(Base*Multiplier^n, Cap), spread by Shape.
 type Policy struct {
 	Base          time.Duration
 	Multiplier    float64
 	Cap           time.Duration // before jitter
 	Jitter        float64       // 0.5 = plus or minus half
+	Shape         Shape         // empty: ShapePreset
 	MaxRetries    int           // attempts beyond the first
 	QuotaFloor    time.Duration // least wait after a QUOTA answer
 	MaxRetryAfter time.Duration // longest wait that the other side may ask for
@@ -39,16 +49,38 @@ func Softa() Policy {
 		QuotaFloor: 5 * time.Minute, MaxRetryAfter: time.Hour, OnUnknown: UnknownRetry}
 }
 
-// Delay is the wait before the retry that follows `retries` earlier ones.
-// random is uniform in [0, 1).
+// Phoss is the schedule of the seed "Retry and Resilience Patterns" for sending:
+// 3, 6, 12 min and so on, at most an hour, three attempts in all, no jitter.
+func Phoss() Policy {
+	return Policy{Base: 3 * time.Minute, Multiplier: 2, Cap: time.Hour, MaxRetries: 2,
+		QuotaFloor: 5 * time.Minute, MaxRetryAfter: time.Hour, OnUnknown: UnknownRetry}
+}
+
+// Delay is the wait before the retry that follows `retries` earlier ones, after a
+// deferral. random is uniform in [0, 1).
 func (p Policy) Delay(retries int, answer delivery.Answer, retryAfter time.Duration, random float64) time.Duration {
+	return p.delay(retries, answer, retryAfter, false, random)
+}
+
+// spread draws the factor for one wait.
+func (p Policy) spread(outage bool, random float64) float64 {
+	switch {
+	case p.Shape == ShapeFitted && outage:
+		return random
+	case p.Shape == ShapeFitted:
+		return 0.5 + random/2
+	}
+	return 1 + p.Jitter*(2*random-1)
+}
+
+func (p Policy) delay(retries int, answer delivery.Answer, retryAfter time.Duration, outage bool, random float64) time.Duration {
 	d := float64(p.Base)
 	for range max(0, min(retries, 30)) {
 		d = min(d*p.Multiplier, float64(p.Cap))
 	}
 	d = min(d, float64(p.Cap))
 	const longest = 10 * 365 * 24 * time.Hour // far below where a Duration turns negative
-	wait := time.Duration(min(d*(1+p.Jitter*(2*random-1)), float64(longest)))
+	wait := time.Duration(min(d*p.spread(outage, random), float64(longest)))
 	wait = max(wait, min(time.Second, p.Base))
 	if answer.Category == delivery.Quota {
 		wait = max(wait, p.QuotaFloor)
@@ -90,7 +122,7 @@ func (p Policy) Decide(o delivery.Outcome, past Past, random float64) Decision {
 	case p.OnUnknown == UnknownHold && slices.ContainsFunc(waiting, isUnknown):
 		d.State = delivery.Held
 	case past.Retries < p.MaxRetries:
-		d.State, d.Delay = delivery.Retry, p.Delay(past.Retries, worst, o.RetryAfter, random)
+		d.State, d.Delay = delivery.Retry, p.delay(past.Retries, worst, o.RetryAfter, o.Server, random)
 	default: // used up: whoever still waits is given up
 		for _, w := range waiting {
 			w.Verdict = delivery.Refused

@@ -17,20 +17,21 @@ type usage struct {
 	at            time.Time
 	self          float64
 	postgres      float64 // the postmaster, its children and those that it has buried
-	nats          float64
+	child         float64 // a process of ours: NATS, or River
 	machine       float64 // everybody; 0 where there is no /proc
 	postgresKnown bool
 }
 
-// read takes the accounts of this process, of a PostgreSQL server and of NATS.
-func readUsage(postmaster, nats int) usage {
+// readUsage takes the accounts of this process, of a PostgreSQL server and of a
+// process beside it.
+func readUsage(postmaster, child int) usage {
 	u := usage{at: time.Now()}
 	var r syscall.Rusage
 	if syscall.Getrusage(syscall.RUSAGE_SELF, &r) == nil {
 		u.self = float64(r.Utime.Sec+r.Stime.Sec) + float64(r.Utime.Usec+r.Stime.Usec)/1e6
 	}
-	if p, ok := readProcess(nats); ok {
-		u.nats = p.own
+	if p, ok := readProcess(child); ok {
+		u.child = p.own
 	}
 	if p, ok := readProcess(postmaster); ok {
 		u.postgres, u.postgresKnown = p.own+p.buried, true
@@ -93,11 +94,11 @@ func seconds(field string) float64 {
 
 // since is what was used between two readings.
 func (u usage) since(before usage) usage {
-	return usage{at: u.at, self: u.self - before.self, postgres: u.postgres - before.postgres, nats: u.nats - before.nats,
+	return usage{at: u.at, self: u.self - before.self, postgres: u.postgres - before.postgres, child: u.child - before.child,
 		machine: u.machine - before.machine, postgresKnown: u.postgresKnown && before.postgresKnown}
 }
 
 // foreign is how many cores others used meanwhile.
 func (u usage) foreign(took time.Duration) float64 {
-	return max(0, (u.machine-u.self-u.postgres-u.nats)/took.Seconds())
+	return max(0, (u.machine-u.self-u.postgres-u.child)/took.Seconds())
 }

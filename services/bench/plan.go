@@ -39,7 +39,7 @@ type Rate struct{ PerSecond, Rows, Warm int }
 
 // Quick takes under four minutes.
 func Quick() Plan {
-	return Plan{Rounds: 1, Rows: 20_000, Requests: 20_000, LimitRows: 50_000, RiverJobs: 20_000, RiverTxJobs: 4_000,
+	return Plan{Rounds: 1, Rows: 40_000, Requests: 40_000, LimitRows: 50_000, RiverJobs: 40_000, RiverTxJobs: 6_000,
 		Rates:     []Rate{{200, 1_000, 200}, {2_000, 8_000, 2_000}},
 		ClaimRows: 100, FinishedRows: 200_000, WaitingRows: 100_000,
 		Snapshot: 6 * time.Second, SnapshotWindow: 2 * time.Second,

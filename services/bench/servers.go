@@ -35,14 +35,14 @@ type servers struct {
 
 // startServers makes the folder and starts PostgreSQL with the settings that a
 // fresh server has, everything written through to the disk.
-func startServers(ctx context.Context, program []string, under string) (s *servers, err error) {
-	s = &servers{program: program, ready: make(map[string]bool)}
+func startServers(ctx context.Context, o Options) (s *servers, err error) {
+	s = &servers{program: o.Program, ready: make(map[string]bool)}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, s.stop(ctx, true))
 		}
 	}()
-	if s.dir, err = os.MkdirTemp(under, "posthouse-bench-"); err != nil {
+	if s.dir, err = os.MkdirTemp(o.Dir, "posthouse-bench-"); err != nil {
 		return s, err
 	}
 	if err = os.Chmod(s.dir, 0o755); err != nil { // the PostgreSQL account must enter it
@@ -51,7 +51,7 @@ func startServers(ctx context.Context, program []string, under string) (s *serve
 	if s.log, err = os.Create(filepath.Join(s.dir, "bench.log")); err != nil {
 		return s, err
 	}
-	if err = s.startPostgres(ctx); err != nil {
+	if err = s.startPostgres(ctx, !o.Volatile); err != nil {
 		return s, err
 	}
 	if s.admin, err = pgxpool.New(ctx, s.postgres.URL("postgres")); err != nil {
@@ -71,8 +71,8 @@ func startServers(ctx context.Context, program []string, under string) (s *serve
 
 // startPostgres starts the server with pg_stat_statements, or without where the
 // installation does not have it.
-func (s *servers) startPostgres(ctx context.Context) (err error) {
-	cfg := local.PostgresConfig{Dir: filepath.Join(s.dir, "postgres"), Durable: true, Log: zerolog.New(s.log),
+func (s *servers) startPostgres(ctx context.Context, durable bool) (err error) {
+	cfg := local.PostgresConfig{Dir: filepath.Join(s.dir, "postgres"), Durable: durable, Log: zerolog.New(s.log),
 		Settings: map[string]string{"shared_buffers": "128MB", "max_wal_size": "1GB", "shared_preload_libraries": "pg_stat_statements"}}
 	if s.postgres, err = local.StartPostgres(ctx, cfg); err == nil {
 		s.counted = true

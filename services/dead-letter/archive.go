@@ -4,8 +4,10 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -31,9 +33,8 @@ func (a *archivist) take(ctx context.Context, batch []jetstream.Msg) {
 		letters[i] = letter(m.Subject(), m.Data())
 	}
 	for wait := 50 * time.Millisecond; ; wait = min(2*wait, 2*time.Second) {
-		events, err := a.book.Archive(ctx, letters)
+		err := a.archive(ctx, letters, batch)
 		if err == nil {
-			a.hand(events)
 			break
 		}
 		a.log.Warn().Err(err).Int("letters", len(letters)).Msg("dead letters cannot be archived; trying again")
@@ -52,6 +53,42 @@ func (a *archivist) take(ctx context.Context, batch []jetstream.Msg) {
 			a.log.Debug().Err(err).Msg("acknowledgement not sent; the event comes again and is known")
 		}
 	}
+}
+
+// archive writes letters together; when the database refuses the content of one,
+// each by itself. What is refused alone keeps the event as bytes instead of as
+// JSON, so that no letter holds up the others.
+func (a *archivist) archive(ctx context.Context, letters []ledger.DeadLetter, batch []jetstream.Msg) error {
+	err := a.store(ctx, letters)
+	if !refused(err) {
+		return err
+	}
+	for i, m := range batch {
+		err := a.store(ctx, letters[i:i+1])
+		if refused(err) {
+			letters[i].Summary, letters[i].Raw = nil, m.Data()
+			err = a.store(ctx, letters[i:i+1])
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (a *archivist) store(ctx context.Context, letters []ledger.DeadLetter) error {
+	events, err := a.book.Archive(ctx, letters)
+	if err == nil {
+		a.hand(events)
+	}
+	return err
+}
+
+// refused tells an answer about the content (not text of its encoding, too deep)
+// from trouble that another try may mend.
+func refused(err error) bool {
+	var answer interface{ SQLState() string }
+	return errors.As(err, &answer) && (strings.HasPrefix(answer.SQLState(), "22") || strings.HasPrefix(answer.SQLState(), "54"))
 }
 
 // letter makes a dead letter of an event; of a message that is none, too.

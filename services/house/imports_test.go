@@ -43,8 +43,8 @@ var allowed = map[string]string{
 // homes says where a foreign library may be imported: each has one room, and the
 // rooms beside it that cannot do without its types.
 var homes = map[string]string{
-	"github.com/jackc/pgx/":              "migrations pkg/daemon pkg/ledger pkg/outbox pkg/settle pkg/local pkg/local/localtest",
-	"github.com/nats-io/nats.go":         "streams pkg/bus pkg/outbox pkg/client pkg/daemon pkg/local/localtest services/sender services/dead-letter services/house services/posthouse",
+	"github.com/jackc/pgx/":              "migrations pkg/daemon pkg/ledger pkg/outbox pkg/settle pkg/local pkg/local/localtest services/house/housetest",
+	"github.com/nats-io/nats.go":         "streams pkg/bus pkg/outbox pkg/client pkg/daemon pkg/local/localtest services/sender services/watchdog services/dead-letter services/house services/house/housetest services/posthouse",
 	"github.com/nats-io/nats-server/":    "pkg/local",
 	"github.com/synadia-io/":             "pkg/bus",
 	"github.com/wneessen/go-mail":        "pkg/transport/smtp",

@@ -4,7 +4,7 @@
 //	posthouse up | demo                   everything in this process
 //	posthouse migrate | streams apply     the two steps before the services start
 //	posthouse send | status | explain | tail | dlq list
-//	posthouse env | health | sink
+//	posthouse env | health | sink | bench
 package main
 
 import (
@@ -37,9 +37,15 @@ type commands struct {
 	Explain explainCommand `cmd:"" help:"Tell what holds a delivery, until when, and what would release it."`
 	Tail    tailCommand    `cmd:"" help:"Show state changes as they happen."`
 	Dlq     dlqCommand     `cmd:"" name:"dlq" help:"Dead letters."`
+	Events  eventsCommand  `cmd:"" help:"Events: publish them again, and whether the stream holds them all."`
+	Alarms  alarmsCommand  `cmd:"" help:"What is not as it should be."`
 	Env     envCommand     `cmd:"" help:"Print every setting with its default."`
 	Health  healthCommand  `cmd:"" help:"Ask a service whether it is ready; for health checks."`
 	Sink    sinkCommand    `cmd:"" help:"Run a mail server that keeps a ledger instead of mail."`
+	Bench   benchCommand   `cmd:"" help:"Measure Posthouse on this machine, beside its bars and goals."`
+
+	BenchNATS   benchNATSCommand   `cmd:"" name:"bench-nats" hidden:""`
+	BenchSender benchSenderCommand `cmd:"" name:"bench-sender" hidden:""`
 }
 
 // terminal is what a command writes to and reads from.

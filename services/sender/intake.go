@@ -4,10 +4,12 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"runtime/debug"
 	"time"
+	"unicode/utf8"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -147,6 +149,9 @@ func (in *intake) read(m jetstream.Msg) (a ledger.Acceptance, err error) {
 	if delivery.Channel(channel) != delivery.Mail {
 		return a, fmt.Errorf("channel %q is not known; want mail", channel)
 	}
+	if !utf8.Valid(m.Data()) { // RFC 8259 section 8.1; the decoder would replace what it cannot read, and send that
+		return a, errors.New("the body is not UTF-8")
+	}
 	r, err := delivery.DecodeRequest(m.Data(), m.Headers().Get(bus.HeaderMsgID))
 	if err != nil {
 		return a, err
@@ -196,19 +201,24 @@ func (in *intake) insist(ctx context.Context, batch []jetstream.Msg, do func() e
 func (in *intake) wake(fresh []ledger.Acceptance) {
 	now := time.Now()
 	seen := make(map[claim.Group]bool)
-	bell := bell{From: in.instance}
+	var groups []claim.Group
 	for _, a := range fresh {
 		g := claim.Group{Lane: a.Lane, Tenant: a.Tenant, Class: int16(a.Class)}
 		if a.Failure == nil && (a.SendAt == nil || !a.SendAt.After(now)) && !seen[g] {
 			seen[g] = true
-			bell.Groups = append(bell.Groups, g)
+			groups = append(groups, g)
 		}
 	}
-	if len(bell.Groups) == 0 {
+	in.tell(groups)
+}
+
+// tell announces ready work, to our own loop and by the bell.
+func (in *intake) tell(groups []claim.Group) {
+	if len(groups) == 0 {
 		return
 	}
-	in.loop.Announce(bell.Groups...)
-	if payload, err := json.Marshal(bell); err == nil {
+	in.loop.Announce(groups...)
+	if payload, err := json.Marshal(bell{From: in.instance, Groups: groups}); err == nil {
 		_ = bus.Ring(in.nc, bellKind, payload) // nobody need hear it: the poll is the truth
 	}
 }

@@ -12,30 +12,48 @@ import (
 	"github.com/posthouse-io/posthouse/streams"
 )
 
-// operations answers "where is it?" on posthouse.ops.sender.*.
-func operations(book *ledger.Ledger, log zerolog.Logger) bus.Service {
-	return bus.Service{Name: "posthouse-sender", Version: "1.0.0", Description: "status of deliveries", Log: log, Endpoints: []bus.Endpoint{{
-		Name: "status", Subject: streams.Ops("sender", "status"), Description: "all that is known of one delivery, and what holds it",
-		Handle: func(ctx context.Context, req bus.Request) (any, error) {
-			var ask delivery.Lookup
-			if err := req.Decode(&ask); err != nil {
-				return nil, err
-			}
-			if ask.ID == "" {
-				return nil, &bus.Error{Code: "400", Text: "id is empty: give a delivery id, or the client's id and its tenant"}
-			}
-			id, err := book.Find(ctx, ask.Tenant, ask.ID)
-			if err == nil {
-				var s *delivery.Status
-				if s, err = book.Status(ctx, id); err == nil && ask.Tenant != "" && s.Tenant != ask.Tenant {
-					err = ledger.ErrNotFound
-				} else if err == nil {
-					return s, nil
-				}
-			}
-			if errors.Is(err, ledger.ErrNotFound) {
-				return nil, &bus.Error{Code: "404", Text: "no such delivery; a client's id is found with its tenant only"}
-			}
-			return nil, err
-		}}}}
+// operations answers questions and takes commands on posthouse.ops.sender.*.
+func operations(o *operator, jobs *jobs, log zerolog.Logger) bus.Service {
+	s := bus.Service{Name: "posthouse-sender", Version: "1.1.0", Description: "deliveries: where they are, and what operators do with them", Log: log}
+	add := func(verb, description string, handle func(context.Context, bus.Request) (any, error)) {
+		s.Endpoints = append(s.Endpoints, bus.Endpoint{Name: verb, Subject: streams.Ops("sender", verb), Description: description, Handle: handle})
+	}
+	add("status", "all that is known of one delivery, and what holds it", o.status)
+	add("retry", "put deliveries back into the queue, due at once", o.retry)
+	add("cancel", "call deliveries back that wait", o.cancel)
+	add("settle", "say of held deliveries that they arrived or did not", o.settle)
+	add("job-start", "retry or cancel all that a filter finds; dry_run only counts", jobs.start)
+	add("jobs", "jobs, newest first", jobs.list)
+	add("job", "how far one job has come, with results per delivery when asked for", jobs.show)
+	add("job-pause", "let a job rest", jobs.turn(delivery.JobPaused))
+	add("job-resume", "let a paused job go on", jobs.turn(delivery.JobRunning))
+	add("job-cancel", "end a job where it stands", jobs.turn(delivery.JobCancelled))
+	add("audit", "what operators have done, newest first", o.audit)
+	return s
+}
+
+// refuse says a fault of the request.
+func refuse(err error) error { return &bus.Error{Code: "400", Text: err.Error()} }
+
+func (o *operator) status(ctx context.Context, req bus.Request) (any, error) {
+	var ask delivery.Lookup
+	if err := req.Decode(&ask); err != nil {
+		return nil, err
+	}
+	if ask.ID == "" {
+		return nil, &bus.Error{Code: "400", Text: "id is empty: give a delivery id, or the client's id and its tenant"}
+	}
+	id, err := o.book.Find(ctx, ask.Tenant, ask.ID)
+	if err == nil {
+		var s *delivery.Status
+		if s, err = o.book.Status(ctx, id); err == nil && ask.Tenant != "" && s.Tenant != ask.Tenant {
+			err = ledger.ErrNotFound
+		} else if err == nil {
+			return s, nil
+		}
+	}
+	if errors.Is(err, ledger.ErrNotFound) {
+		return nil, &bus.Error{Code: "404", Text: "no such delivery; a client's id is found with its tenant only"}
+	}
+	return nil, err
 }

@@ -87,5 +87,5 @@ func (p preparer) mail(r *delivery.MailRequest) prepared {
 }
 
 func marker(code string, category delivery.Category, text string) *delivery.Answer {
-	return &delivery.Answer{Category: category, Phase: "prepare", Code: code, Text: delivery.Bound(text)}
+	return &delivery.Answer{Category: category, Phase: "prepare", Code: code, Text: delivery.Bound(withoutAddresses(text))}
 }

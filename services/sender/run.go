@@ -74,11 +74,15 @@ func run(taking, working context.Context, p *daemon.Process, cfg Config, mail tr
 		}
 	})()
 
-	s := &sender{log: p.Log, tracer: p.Tracer, mail: mail, policy: cfg.RetryMail.Policy(), settler: settler, storing: storing, maxHold: cfg.MaxHold, count: count}
+	s := &sender{log: p.Log, tracer: p.Tracer, mail: mail, policy: cfg.RetryMail.Schedules(), settler: settler, storing: storing, maxHold: cfg.MaxHold, count: count,
+		late: latePreparer{book: book, preparer: preparer{server: cfg.Mail, lane: lane}}}
 	loop := claim.NewLoop(claim.Config{Instance: p.Instance, Slots: cfg.Slots, LaneSlots: cfg.MailConcurrency, Term: cfg.Lease,
 		Poll: cfg.Poll, IdlePoll: cfg.IdlePoll, MaxClaim: settle.MaxBatch, Log: p.Log}, ledger.Deliveries{Ledger: book}, s.work)
 	in := &intake{log: p.Log, book: book, nc: p.NATS, instance: p.Instance, hand: relay.Hand, loop: loop,
-		prepare: preparer{server: cfg.Mail, lane: lane}, count: count}
+		prepare: s.late.preparer, count: count}
+	s.late.tell = in.tell
+	ops := &operator{book: book, hand: relay.Hand, tell: in.tell}
+	jobs := newJobs(ops, p.Instance, p.Log)
 	p.Health.Add("results", func(context.Context) error { return settler.Healthy() })
 	stopRing, err := bus.OnRing(p.NATS, bellKind, in.ring)
 	if err != nil {
@@ -96,7 +100,8 @@ func run(taking, working context.Context, p *daemon.Process, cfg Config, mail tr
 	support.Go(func() error { return relay.Run(published, storing) })
 	writing.Go(func() error { return loop.Run(taking, working) })
 	writing.Go(func() error { return in.run(taking, js, cfg) })
-	writing.Go(func() error { return bus.Serve(taking, p.NATS, operations(book, p.Log)) })
+	writing.Go(func() error { return bus.Serve(taking, p.NATS, operations(ops, jobs, p.Log)) })
+	writing.Go(func() error { jobs.run(taking, working); return nil })
 	err = writing.Wait()
 	endSettler()
 	endRelay()

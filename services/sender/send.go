@@ -26,11 +26,12 @@ type sender struct {
 	log     zerolog.Logger
 	tracer  trace.Tracer
 	mail    transport.Transport
-	policy  retry.Policy
+	policy  retry.Schedules
 	settler *settle.Settler
 	storing context.Context // bounds the storing of results, which outlives the work
 	maxHold time.Duration
 	count   counters
+	late    latePreparer
 }
 
 // work makes one attempt and stores what follows. It returns when that is
@@ -41,12 +42,16 @@ func (s *sender) work(ctx context.Context, c ledger.Claimed, lease *claim.Lease)
 			Answer: delivery.Answer{Code: "EXPIRED", Text: "expires_at has passed"}}})
 		return
 	}
+	if !c.IsPrepared {
+		s.late.prepare(s, c)
+		return
+	}
 	outcome := s.attempt(ctx, c, lease)
 	past := retry.Past{Retries: c.Retries, Accepted: c.Accepted, Waiting: make([]int, len(c.Recipients))}
 	for i, r := range c.Recipients {
 		past.Waiting[i] = r.Ordinal
 	}
-	s.store(ledger.Settlement{Claimed: c, Decision: s.policy.Decide(outcome, past, rand.Float64()), Verdict: outcome.Verdict, Attempt: true,
+	s.store(ledger.Settlement{Claimed: c, Decision: s.policy.For(c.Class).Decide(outcome, past, rand.Float64()), Verdict: outcome.Verdict, Attempt: true,
 		Cause: "attempt", Peer: outcome.Remote, RemoteID: delivery.Bound(outcome.RemoteID)})
 }
 
@@ -64,6 +69,7 @@ func (s *sender) attempt(ctx context.Context, c ledger.Claimed, lease *claim.Lea
 			s.log.Error().Stringer("delivery", c.ID).Interface("panic", r).Bytes("stack", debug.Stack()).Msg("an attempt panicked")
 			outcome = delivery.Outcome{Answer: delivery.Answer{Code: "PANIC", Text: delivery.Bound(fmt.Sprint(r))}}
 		}
+		outcome = discreet(outcome)
 		span.SetAttributes(attribute.String("posthouse.verdict", outcome.Verdict.String()))
 		span.End()
 	}()

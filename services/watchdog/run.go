@@ -2,8 +2,11 @@ package watchdog
 
 import (
 	"context"
+	"fmt"
 	"time"
 
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/rs/zerolog"
 	"golang.org/x/sync/errgroup"
 
@@ -17,6 +20,9 @@ import (
 // page is how much one step of a sweep handles (seed: 200).
 const page = 200
 
+// dutyCheck is how often a watchdog asks whether a duty is due.
+const dutyCheck = time.Minute
+
 // Run is the life of one watchdog.
 func Run(ctx context.Context, cfg Config) error {
 	return daemon.Run(ctx, "watchdog", cfg.Settings, func(taking, working context.Context, p *daemon.Process) error {
@@ -25,15 +31,19 @@ func Run(ctx context.Context, cfg Config) error {
 			return err
 		}
 		relay := outbox.NewRelay(outbox.Config{DB: p.DB, Publisher: outbox.JetStream{Bus: publisher}, Log: p.Log})
-		w := &watchdog{log: p.Log, book: ledger.New(p.DB), hand: relay.Hand, policy: cfg.RetryMail.Policy(), maxHold: cfg.MaxHold}
+		w, err := newWatchdog(p, cfg, publisher, relay.Hand)
+		if err != nil {
+			return err
+		}
 
 		var watching, support errgroup.Group
 		published, endRelay := context.WithCancel(context.WithoutCancel(working))
 		defer endRelay()
 		support.Go(func() error { return relay.Run(published, working) })
-		watching.Go(func() error { w.every(taking, cfg.Sweep, w.untilLapse, w.sweepStuck); return nil })
-		watching.Go(func() error { w.every(taking, expiryCheck, nil, w.sweepOverdue); return nil })
-		watching.Go(func() error { w.every(taking, upkeepCheck, nil, w.upkeep); return nil })
+		for _, round := range w.rounds() {
+			watching.Go(func() error { w.every(taking, round); return nil })
+		}
+		watching.Go(func() error { return bus.Serve(taking, p.NATS, w.operations()) })
 		err = watching.Wait()
 		endRelay()
 		if e := support.Wait(); err == nil {
@@ -44,28 +54,78 @@ func Run(ctx context.Context, cfg Config) error {
 }
 
 type watchdog struct {
-	log     zerolog.Logger
-	book    *ledger.Ledger
-	hand    func(outbox.Batch)
-	policy  retry.Policy
-	maxHold time.Duration
+	cfg      Config
+	log      zerolog.Logger
+	instance string
+	book     *ledger.Ledger
+	nats     *nats.Conn
+	js       jetstream.JetStream
+	bus      *bus.Publisher
+	hand     func(outbox.Batch)
+	policy   retry.Schedules
+	count    meters
+	pulse    pulse         // of the lag round alone
+	asked    chan struct{} // a replay was asked for here
 }
 
-// every runs do at once and then each period, or sooner when next says so; it
-// returns when ctx has ended.
-func (w *watchdog) every(ctx context.Context, period time.Duration, next func(context.Context) time.Duration, do func(context.Context) error) {
+func newWatchdog(p *daemon.Process, cfg Config, publisher *bus.Publisher, hand func(outbox.Batch)) (*watchdog, error) {
+	js, err := jetstream.New(p.NATS)
+	if err != nil {
+		return nil, fmt.Errorf("jetstream: %w", err)
+	}
+	count, err := newMeters(p.Meter)
+	if err != nil {
+		return nil, err
+	}
+	return &watchdog{cfg: cfg, log: p.Log, instance: p.Instance, book: ledger.New(p.DB), nats: p.NATS, js: js, bus: publisher, hand: hand,
+		policy: cfg.RetryMail.Schedules(), count: count, asked: make(chan struct{}, 1)}, nil
+}
+
+func (w *watchdog) republisher() republisher {
+	return republisher{book: w.book, bus: w.bus, rate: w.cfg.ReplayRate}
+}
+
+// round is something to be looked at again and again.
+type round struct {
+	what   string
+	period time.Duration
+	sooner func(context.Context) time.Duration // nil: never
+	wake   <-chan struct{}                     // nil: by nobody
+	do     func(context.Context) error
+}
+
+func (w *watchdog) rounds() []round {
+	all := []round{
+		{what: "stuck work", period: w.cfg.Sweep, sooner: w.untilLapse, do: w.sweepStuck},
+		{what: "expired work", period: expiryCheck, do: w.sweepOverdue},
+		{what: "upkeep", period: upkeepCheck, do: w.upkeep},
+		{what: "lag", period: w.cfg.Lag.Check, do: w.checkLag},
+		{what: "comparison", period: dutyCheck, do: w.reconcile},
+		{what: "replays", period: replayCheck, wake: w.asked, do: w.replays},
+		{what: "retention", period: upkeepCheck, do: w.retention},
+	}
+	if w.cfg.Canary.Address != "" {
+		all = append(all, round{what: "canary", period: w.cfg.Canary.Every / 4, do: w.canary})
+	}
+	return all
+}
+
+// every goes a round at once and then each period, or sooner when the round says so;
+// it returns when ctx has ended.
+func (w *watchdog) every(ctx context.Context, r round) {
 	for ctx.Err() == nil {
-		if err := do(ctx); err != nil && ctx.Err() == nil {
-			w.log.Warn().Err(err).Msg("a sweep was cut short; the next one goes on")
+		if err := r.do(ctx); err != nil && ctx.Err() == nil {
+			w.log.Warn().Err(err).Str("round", r.what).Msg("a round was cut short; the next one goes on")
 		}
-		wait := period
-		if next != nil {
-			wait = min(wait, next(ctx))
+		wait := r.period
+		if r.sooner != nil {
+			wait = min(wait, r.sooner(ctx))
 		}
 		t := time.NewTimer(wait)
 		select {
 		case <-ctx.Done():
 		case <-t.C:
+		case <-r.wake:
 		}
 		t.Stop()
 	}

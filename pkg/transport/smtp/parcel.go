@@ -88,7 +88,7 @@ func (p parcel) forget() {
 // outcome joins the verdict on the message with the refusals of recipients. When
 // all were refused, the verdict on the message never came.
 func (p parcel) outcome(v delivery.Verdict, a delivery.Answer) delivery.Outcome {
-	out := delivery.Outcome{Verdict: v, Answer: a, RetryAfter: retryAfter(a)}
+	out := delivery.Outcome{Verdict: v, Answer: a, Server: v != delivery.Accepted && OnServer(a), RetryAfter: retryAfter(a)}
 	var worth *delivery.Answer // the first refusal that a retry may cure, else the first
 	refused := 0
 	for _, e := range p.recipients {
@@ -104,7 +104,7 @@ func (p parcel) outcome(v delivery.Verdict, a delivery.Answer) delivery.Outcome 
 		return out
 	}
 	if refused == len(p.recipients) {
-		out.Verdict, out.Answer, out.RetryAfter = delivery.Refused, *worth, 0
+		out.Verdict, out.Answer, out.Server, out.RetryAfter = delivery.Refused, *worth, OnServer(*worth), 0
 	}
 	for _, e := range p.recipients {
 		r := delivery.RecipientOutcome{Ordinal: e.ordinal, Verdict: v, Answer: a}

@@ -5,7 +5,8 @@
 //	DATABASE_URL=... go run . -shape 1k|bench|tx -jobs N
 //
 // The settings are those of River's own benchmark: 2,000 workers that do nothing,
-// fetch cooldown 2 ms, poll 20 ms, jobs inserted beforehand, ANALYZE after that.
+// fetch cooldown 2 ms, poll 20 ms, jobs inserted beforehand, ANALYZE after that. It
+// prints one line when they are inserted, and its result when they are worked.
 // The shape tx keeps the promise that Posthouse makes: each job is completed in
 // one transaction with the row of its event.
 package main
@@ -147,6 +148,7 @@ func measure(ctx context.Context, url, name string, jobs int) (result, error) {
 	if err != nil {
 		return result{}, err
 	}
+	fmt.Println(`{"loaded":true}`)
 	began := time.Now()
 	if err := client.Start(ctx); err != nil {
 		return result{}, fmt.Errorf("start: %w", err)

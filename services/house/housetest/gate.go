@@ -10,35 +10,37 @@ import (
 type Gate struct {
 	mu      sync.Mutex
 	arrived int
-	passed  int
-	allowed int
+	allowed int // the first so many may pass
 	open    bool
-	swallow int // every n-th of those that come while the gate is shut is never accepted; 0: none
-	changed chan struct{}
+	swallow int // every so-manieth of the first among is never accepted, if it finds the gate shut
+	among   int
+	changed chan struct{} // closed and renewed at each change
 }
 
 // forever is longer than any test: a mail that waits so long is never accepted.
 const forever = 9 * time.Minute
 
-// NewGate makes a shut gate. Every n-th mail that comes before it opens is never
-// accepted (swallow 0: all are in the end).
-func NewGate(swallow int) *Gate { return &Gate{swallow: swallow, changed: make(chan struct{})} }
+// NewGate makes a shut gate. Of the first mails, among so many, every n-th (swallow)
+// is never accepted.
+func NewGate(swallow, among int) *Gate {
+	return &Gate{swallow: swallow, among: among, changed: make(chan struct{})}
+}
 
 // Delay waits for the gate; it is smtpsink.Options.Delay.
 func (g *Gate) Delay() time.Duration {
 	g.mu.Lock()
 	g.arrived++
-	if !g.open && g.swallow > 0 && g.arrived%g.swallow == 0 {
+	number := g.arrived
+	if !g.open && number <= g.among && number%g.swallow == 0 {
 		g.mu.Unlock()
 		return forever
 	}
-	for !g.open && g.passed >= g.allowed {
+	for !g.open && number > g.allowed {
 		changed := g.changed
 		g.mu.Unlock()
 		<-changed
 		g.mu.Lock()
 	}
-	g.passed++
 	g.mu.Unlock()
 	return 0
 }
@@ -50,8 +52,8 @@ func (g *Gate) Arrived() int {
 	return g.arrived
 }
 
-// Let n more through.
-func (g *Gate) Let(n int) { g.change(func() { g.allowed += n }) }
+// Let the first n that came or come through, but for the swallowed.
+func (g *Gate) Let(n int) { g.change(func() { g.allowed = n }) }
 
 // Open lets everything through from now on. A test opens its gate before its
 // site ends.
