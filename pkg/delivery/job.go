@@ -54,6 +54,9 @@ func (f *JobFilter) check(kind JobKind) error {
 	if len(f.States) == 0 {
 		f.States = byDefault
 	}
+	if len(f.States) > len(States()) {
+		return fmt.Errorf("states has %d entries, there are %d", len(f.States), len(States()))
+	}
 	for _, s := range f.States {
 		if !slices.Contains(may, s) {
 			return fmt.Errorf("states has %.32q, a %s takes %v", string(s), kind, may)

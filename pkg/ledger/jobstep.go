@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/posthouse-io/posthouse/pkg/delivery"
 )
@@ -271,7 +270,7 @@ func carryEach(ctx context.Context, tx pgx.Tx, o order, named []delivery.ID) (ca
 		return err
 	})
 	switch {
-	case err == nil || !refused(err):
+	case err == nil || !Refused(err):
 		return done, err
 	case len(named) == 1:
 		return carrying{effects: map[delivery.ID]delivery.Effect{named[0]: delivery.EffectError}}, nil
@@ -282,11 +281,4 @@ func carryEach(ctx context.Context, tx pgx.Tx, o order, named []delivery.ID) (ca
 	}
 	rest, err := carryEach(ctx, tx, o, named[len(named)/2:])
 	return done.and(rest), err
-}
-
-// refused tells an answer about the content of a row from trouble that another
-// try may mend.
-func refused(err error) bool {
-	var pg *pgconn.PgError
-	return errors.As(err, &pg) && (pg.Code[:2] == "22" || pg.Code[:2] == "23")
 }

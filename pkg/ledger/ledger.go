@@ -9,15 +9,18 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/posthouse-io/posthouse/pkg/claim"
 )
 
 // Ledger writes to one database.
 type Ledger struct {
-	db *pgxpool.Pool
+	db    *pgxpool.Pool
+	ready func(...claim.Group)
 }
 
 // New opens the book on a migrated database.
-func New(db *pgxpool.Pool) *Ledger { return &Ledger{db: db} }
+func New(db *pgxpool.Pool) *Ledger { return &Ledger{db: db, ready: func(...claim.Group) {}} }
 
 // ErrNotFound says that there is no such delivery (or none of this tenant).
 var ErrNotFound = errors.New("no such delivery")
@@ -100,6 +103,25 @@ func ids[T ~[16]byte](in []T) [][16]byte {
 	}
 	return out
 }
+
+// Refused tells an error that speaks about the content (data, constraint,
+// statement), which no repeat will mend, from trouble that one may.
+func Refused(err error) bool {
+	var pg *pgconn.PgError
+	if !errors.As(err, &pg) || len(pg.Code) != 5 {
+		return false
+	}
+	switch pg.Code[:2] {
+	case "21", "22", "23", "42":
+		return pg.Code != "42P01" && pg.Code != "42703" // a table or column that a migration is about to bring
+	}
+	return false
+}
+
+// OnReady has f called with the groups in which a settled delivery has made
+// blocked work ready, after the commit: nobody need poll for it. Set it before
+// the first use.
+func (l *Ledger) OnReady(f func(...claim.Group)) { l.ready = f }
 
 // noPartition tells a row whose month has no partition yet: an id minted by a
 // clock that runs ahead or behind.

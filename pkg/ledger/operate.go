@@ -139,15 +139,15 @@ func carry(ctx context.Context, tx pgx.Tx, o order, named []delivery.ID) (carryi
 		return done, nil
 	}
 	for _, part := range o.parts(moving) {
-		batch, err := move(ctx, tx, part.order, part.subjects)
+		batch, freed, err := move(ctx, tx, part.order, part.subjects)
 		if err != nil {
 			return done, err
 		}
-		done.events = append(done.events, batch)
+		done.events, done.groups = append(done.events, batch), append(done.groups, freed...)
 	}
 	for _, s := range moving {
-		if g := (claim.Group{Lane: o.laneOf(s), Tenant: s.tenant, Class: int16(s.class)}); o.to == delivery.Retry && !slices.Contains(done.groups, g) {
-			done.groups = append(done.groups, g)
+		if o.to == delivery.Retry {
+			done.groups = append(done.groups, claim.Group{Lane: o.laneOf(s), Tenant: s.tenant, Class: int16(s.class)})
 		}
 	}
 	return done, nil
@@ -323,14 +323,15 @@ func (o order) message(s subject) (outbox.Message, error) {
 	return m, err
 }
 
-// move writes what the order makes of the subjects.
-func move(ctx context.Context, tx pgx.Tx, o order, moving []subject) (outbox.Batch, error) {
+// move writes what the order makes of the subjects, and tells where that has made
+// blocked work ready.
+func move(ctx context.Context, tx pgx.Tx, o order, moving []subject) (outbox.Batch, []claim.Group, error) {
 	var c moveColumns
 	batch := outbox.Batch{ID: newBatchID(), Messages: make([]outbox.Message, len(moving))}
 	for i, s := range moving {
 		m, err := o.message(s)
 		if err != nil {
-			return batch, err
+			return batch, nil, err
 		}
 		batch.Messages[i] = m
 		c.add(o, s, m)
@@ -351,10 +352,16 @@ func move(ctx context.Context, tx pgx.Tx, o order, moving []subject) (outbox.Bat
 	}
 	p.exec(insertEvents, c.ids, c.versions, c.states, c.subjects, c.bodies)
 	p.exec(outbox.Insert, [16]byte(batch.ID), c.ids, c.versions)
+	var freed []claim.Group
 	if len(c.freed) > 0 {
-		p.exec(unblock, c.freedTenants, c.freed)
+		p.query(unblock, func(rows pgx.Rows) error {
+			var g claim.Group
+			err := rows.Scan(&g.Lane, &g.Tenant, &g.Class)
+			freed = append(freed, g)
+			return err
+		}, c.freedTenants, c.freed)
 	}
-	return batch, tx.SendBatch(ctx, &p.batch).Close()
+	return batch, freed, tx.SendBatch(ctx, &p.batch).Close()
 }
 
 // moveColumns is a page of moves turned into the arrays that the statements unnest.

@@ -21,6 +21,9 @@ type planned struct {
 	indexes []string
 }
 
+// smallTable may be read as a whole: it has a row for each running instance.
+const smallTable = "worker"
+
 // plans lists what is planned. A statement that is missing here fails the test.
 func plans() map[string]planned {
 	one, two := delivery.NewID().String(), delivery.NewID().String() // of this month, or every partition is pruned
@@ -50,7 +53,7 @@ func plans() map[string]planned {
 		"settledAttempts":       {anIDs + `, '{1,1}', ` + anIDs + `, '{accepted,refused}'`, []string{"attempt_*_pkey"}},
 		"settledWithoutAttempt": {anIDs + `, '{1,1}', '{1,1}', '{none,none}', '{sent,expired}'`, []string{"delivery_*_pkey"}},
 		"stuck":                 {`600, ` + anID + `, 200`, []string{"queue_leased", "delivery_*_pkey", "recipient_*_pkey", "worker_pkey"}},
-		"nextLapse":             {``, []string{"queue_leased", "worker_pkey"}},
+		"nextLapse":             {``, []string{"queue_leased"}},
 		"forgetWorkers":         {``, []string{"queue_leased", "worker_pkey"}},
 		"overdue":               {`200`, []string{"queue_expiry"}},
 		"lockDelivery":          {anID, []string{"delivery_*_pkey"}},
@@ -142,6 +145,9 @@ func (b *book) checkPlan(t *testing.T, mode, name, sql string, want planned) {
 		missing[i] = true
 	}
 	plan.walk(func(n node) {
+		if n.Type == "Seq Scan" && n.Relation == smallTable {
+			return
+		}
 		switch n.Type {
 		case "Seq Scan", "Hash Join", "Merge Join", "Bitmap Heap Scan":
 			t.Errorf("%s, %s: %s of %q\n%s", name, mode, n.Type, n.Relation, text)
@@ -161,6 +167,8 @@ func (b *book) checkPlan(t *testing.T, mode, name, sql string, want planned) {
 func (b *book) checkPlans(t *testing.T) {
 	t.Helper()
 	all, listed, excused := statements(t, "sql.go"), plans(), unplanned()
+	maps.Copy(listed, upkeepPlans())
+	maps.Copy(excused, upkeepUnplanned())
 	maps.Copy(listed, operationPlans())
 	maps.Copy(excused, operationsUnplanned())
 	for _, name := range slices.Sorted(maps.Keys(all)) {

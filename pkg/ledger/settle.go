@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/posthouse-io/posthouse/pkg/claim"
 	"github.com/posthouse-io/posthouse/pkg/delivery"
 	"github.com/posthouse-io/posthouse/pkg/outbox"
 	"github.com/posthouse-io/posthouse/pkg/retry"
@@ -49,6 +50,7 @@ func (l *Ledger) Settle(ctx context.Context, settlements []Settlement) ([]Settle
 		}
 		messages[i], place[settlements[i].Claimed.ID] = m, i
 	}
+	var freed []claim.Group
 	results := make([]Settled, len(settlements))
 	err := l.insist(ctx, func(p *pipeline) {
 		clear(results)
@@ -65,11 +67,20 @@ func (l *Ledger) Settle(ctx context.Context, settlements []Settlement) ([]Settle
 		}, [16]byte(batch.ID), c.ids, c.fences, c.versions, c.workers, c.claimedAt, c.states, c.delays,
 			c.attempts, c.retries, c.verdicts, c.answers, c.recipients, c.subjects, c.bodies)
 		if len(c.ordering) > 0 {
-			p.exec(unblock, c.orderingTenants, c.ordering)
+			freed = nil
+			p.query(unblock, func(rows pgx.Rows) error {
+				var g claim.Group
+				err := rows.Scan(&g.Lane, &g.Tenant, &g.Class)
+				freed = append(freed, g)
+				return err
+			}, c.orderingTenants, c.ordering)
 		}
 	})
 	if err != nil {
 		return nil, outbox.Batch{ID: batch.ID}, fmt.Errorf("settle %d deliveries: %w", len(settlements), err)
+	}
+	if len(freed) > 0 {
+		l.ready(freed...)
 	}
 	for i, r := range results {
 		if r == Moved {

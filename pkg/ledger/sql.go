@@ -236,7 +236,8 @@ UPDATE queue q SET state = CASE WHEN q.due_at > clock_timestamp() THEN 'waiting'
 FROM (SELECT DISTINCT tenant, ordering_key FROM unnest($1::text[], $2::text[]) AS x (tenant, ordering_key)) k
 CROSS JOIN LATERAL (
     SELECT h.kind, h.id FROM queue h WHERE h.tenant = k.tenant AND h.ordering_key = k.ordering_key ORDER BY h.place LIMIT 1) head
-WHERE q.kind = head.kind AND q.id = head.id AND q.state = 'blocked'`
+WHERE q.kind = head.kind AND q.id = head.id AND q.state = 'blocked'
+RETURNING q.lane, q.tenant, q.class`
 
 // giveBack returns rows whose attempt never began: nothing is counted, no
 // version, no event.

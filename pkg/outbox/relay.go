@@ -273,7 +273,7 @@ func (r *Relay) load(ctx context.Context, w row) (Batch, error) {
 		var aggregate [16]byte
 		var version int
 		var m Message
-		if err := events.Scan(&aggregate, &version, &m.Subject, &m.Body); err != nil {
+		if err := events.Scan(&aggregate, &version, &m.Subject, &m.Body, &m.Trace); err != nil {
 			return b, fmt.Errorf("read events of outbox row %s: %w", w.id, err)
 		}
 		m.ID = fmt.Sprintf("%s.%d", uuid.UUID(aggregate), version)

@@ -30,7 +30,7 @@ RETURNING o.id, o.tries, o.aggregates, o.versions, o.ids, o.subjects, o.bodies`
 
 // referenced reads the events that a row names, in its order.
 const referenced = `
-SELECT e.aggregate, e.version, e.subject, e.body
+SELECT e.aggregate, e.version, e.subject, e.body, coalesce((SELECT d.trace FROM delivery d WHERE d.id = e.aggregate), '')
 FROM unnest($1::uuid[], $2::int[]) WITH ORDINALITY AS x (aggregate, version, ord)
 CROSS JOIN LATERAL (SELECT e.aggregate, e.version, e.subject, e.body FROM event e WHERE e.aggregate = x.aggregate AND e.version = x.version) e
 ORDER BY x.ord`

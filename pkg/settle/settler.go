@@ -7,7 +7,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/rs/zerolog"
 
 	"github.com/posthouse-io/posthouse/pkg/ledger"
@@ -144,12 +143,12 @@ func (s *Settler) each(ctx context.Context, batch []result, write func(context.C
 			return
 		case ctx.Err() != nil:
 			return
-		case refused(err) && len(batch) > 1:
+		case ledger.Refused(err) && len(batch) > 1:
 			for i := range batch {
 				s.each(ctx, batch[i:i+1], write)
 			}
 			return
-		case refused(err):
+		case ledger.Refused(err):
 			s.log.Error().Err(err).Stringer("delivery", batch[0].s.Claimed.ID).Msg("the database refuses this result; the sweep will settle the attempt as unknown")
 			return
 		}
@@ -163,20 +162,6 @@ func (s *Settler) each(ctx context.Context, batch []result, write func(context.C
 		}
 		t.Stop()
 	}
-}
-
-// refused tells an answer about the content (data, constraint, programme) from
-// trouble that another try may mend.
-func refused(err error) bool {
-	var pg *pgconn.PgError
-	if !errors.As(err, &pg) {
-		return false
-	}
-	switch pg.Code[:2] {
-	case "22", "23", "42", "21":
-		return true
-	}
-	return false
 }
 
 func (s *Settler) move(ctx context.Context, batch []result) error {

@@ -22,7 +22,7 @@ import (
 
 // slots is how many deliveries the measured sender has in work: the transport
 // takes no time, so it has to be as many as a settlement and a claim take.
-const slots = 2000
+const slots = 1000
 
 // ground says what a site starts from.
 type ground struct {

@@ -13,7 +13,7 @@ import (
 
 // operations answers on posthouse.ops.dead-letter.*.
 func operations(book *ledger.Ledger, log zerolog.Logger) bus.Service {
-	return bus.Service{Name: "posthouse-dead-letter", Version: "1.0.0", Description: "the dead-letter archive", Log: log, Endpoints: []bus.Endpoint{{
+	return bus.Service{Name: "posthouse-dead-letter", Version: "1.1.0", Description: "the dead-letter archive", Log: log, Endpoints: []bus.Endpoint{{
 		Name: "list", Subject: streams.Ops("dead-letter", "list"), Description: "dead letters, newest first",
 		Handle: func(ctx context.Context, req bus.Request) (any, error) {
 			var filter delivery.LetterFilter
@@ -21,5 +21,16 @@ func operations(book *ledger.Ledger, log zerolog.Logger) bus.Service {
 				return nil, err
 			}
 			return book.DeadLetters(ctx, filter)
+		}}, {
+		Name: "triage", Subject: streams.Ops("dead-letter", "triage"), Description: "mark letters as resolved or discarded, with a remark; sends nothing again",
+		Handle: func(ctx context.Context, req bus.Request) (any, error) {
+			var c delivery.TriageCommand
+			if err := req.Decode(&c); err != nil {
+				return nil, err
+			}
+			if err := c.Check(); err != nil {
+				return nil, &bus.Error{Code: "400", Text: err.Error()}
+			}
+			return book.Triage(ctx, c)
 		}}}}
 }

@@ -1,6 +1,7 @@
 package house_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -47,15 +48,13 @@ func endings() []ending {
 }
 
 // Each delivery that needs a person is archived once and told once, although one
-// of three services is killed in between, another is stopped, and everything is
-// handed out a second time.
+// of three services is killed with a batch in hand, another is stopped, and
+// everything is handed out a second time.
 func TestDeadLettersOnceEach(t *testing.T) {
 	t.Parallel()
 	const each = 40
 	s := housetest.New(t, housetest.Options{Env: map[string]string{"RETRY_MAIL_MAX_RETRIES": "1", "RETRY_MAIL_ON_UNKNOWN": "hold"}})
 	victim := s.Exec(housetest.DeadLetter, nil)
-	stopped := s.Start(housetest.DeadLetter, nil)
-	s.Start(housetest.DeadLetter, nil)
 	s.Start(housetest.Watchdog, nil)
 	localtest.Eventually(t, 30*time.Second, func() error {
 		if victim.Log.Line("ready") == nil {
@@ -71,8 +70,31 @@ func TestDeadLettersOnceEach(t *testing.T) {
 		published = append(published, housetest.Mail("fine", fmt.Sprintf("r-%03d", i), "a@example.org"))
 	}
 	letters := each * len(endings())
+
+	// The archive is locked, so that the victim dies between taking and storing.
+	lock, err := s.DB.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = lock.Rollback(context.Background()) }()
+	if _, err := lock.Exec(t.Context(), `LOCK TABLE dead_letter IN SHARE ROW EXCLUSIVE MODE`); err != nil {
+		t.Fatal(err)
+	}
 	s.Publish(published...)
 	s.Start(housetest.Sender, nil)
+	localtest.Eventually(t, 30*time.Second, func() error {
+		n, err := s.Count(`SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'posthouse-dead-letter' AND wait_event_type = 'Lock'`)
+		if err == nil && n == 0 {
+			err = fmt.Errorf("the victim has nothing in hand")
+		}
+		return err
+	})
+	victim.Kill()
+	if err := lock.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	stopped := s.Start(housetest.DeadLetter, nil)
+	s.Start(housetest.DeadLetter, nil)
 	archived := func(least int) func() error {
 		return func() error {
 			n, err := s.Count(`SELECT count(*) FROM dead_letter`)
@@ -82,22 +104,33 @@ func TestDeadLettersOnceEach(t *testing.T) {
 			return err
 		}
 	}
-	localtest.Eventually(t, 30*time.Second, archived(letters/10))
-	victim.Kill()
 	localtest.Eventually(t, 30*time.Second, archived(letters/3))
 	stopped.Stop()
-	localtest.Eventually(t, time.Minute, archived(letters))
+	localtest.Eventually(t, time.Minute, archived(letters)) // those of the victim come again after 30 s
 	s.Settled(len(published), time.Minute)
 	checkEndings(t, s, published)
+	before := written(t, s)
 
 	if err := s.JS.DeleteConsumer(t.Context(), streams.Events, "dead-letter"); err != nil {
 		t.Fatal(err)
 	}
-	again := s.Start(housetest.DeadLetter, nil)
+	s.Start(housetest.DeadLetter, nil)
 	localtest.Eventually(t, 30*time.Second, func() error { return replayed(s) })
 	s.Settled(len(published), time.Minute)
 	checkEndings(t, s, published)
-	again.Stop()
+	if after := written(t, s); after != before {
+		t.Error("the replay has written to letters that were in the archive")
+	}
+}
+
+// written changes with every write to a letter.
+func written(t *testing.T, s *housetest.Site) (sum string) {
+	t.Helper()
+	const sql = `SELECT md5(string_agg(event_id || xmin::text, ' ' ORDER BY event_id)) FROM dead_letter`
+	if err := s.DB.QueryRow(t.Context(), sql).Scan(&sum); err != nil {
+		t.Fatal(err)
+	}
+	return sum
 }
 
 // replayed tells whether the consumer of final events is there and has nothing

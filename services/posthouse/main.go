@@ -4,6 +4,7 @@
 //	posthouse up | demo                   everything in this process
 //	posthouse migrate | streams apply     the two steps before the services start
 //	posthouse send | status | explain | tail | dlq list
+//	posthouse retry | cancel | settle | jobs | audit | dlq resolve
 //	posthouse env | health | sink | bench
 package main
 
@@ -36,6 +37,11 @@ type commands struct {
 	Status  statusCommand  `cmd:"" help:"Tell where a delivery is."`
 	Explain explainCommand `cmd:"" help:"Tell what holds a delivery, until when, and what would release it."`
 	Tail    tailCommand    `cmd:"" help:"Show state changes as they happen."`
+	Retry   retryCommand   `cmd:"" help:"Put deliveries back into the queue, due at once: by id, or all that a filter finds."`
+	Cancel  cancelCommand  `cmd:"" help:"Call deliveries back that wait: by id, or all that a filter finds."`
+	Settle  settleCommand  `cmd:"" help:"Say of held deliveries that they arrived or did not."`
+	Jobs    jobsCommand    `cmd:"" help:"Retries and cancellations over all that a filter finds."`
+	Audit   auditCommand   `cmd:"" help:"What operators have done."`
 	Dlq     dlqCommand     `cmd:"" name:"dlq" help:"Dead letters."`
 	Events  eventsCommand  `cmd:"" help:"Events: publish them again, and whether the stream holds them all."`
 	Alarms  alarmsCommand  `cmd:"" help:"What is not as it should be."`

@@ -117,7 +117,9 @@ func eventLine(ev *delivery.Event) string {
 }
 
 type dlqCommand struct {
-	List dlqList `cmd:"" help:"List dead letters, newest first."`
+	List    dlqList    `cmd:"" help:"List dead letters, newest first."`
+	Resolve dlqResolve `cmd:"" help:"Mark letters as resolved. It sends nothing again: that is retry."`
+	Discard dlqDiscard `cmd:"" help:"Mark letters as not worth a remedy."`
 }
 
 type dlqList struct {
@@ -139,9 +141,9 @@ func (c *dlqList) Run(t *terminal) error {
 			return printJSON(t.out, letters)
 		}
 		w := tabwriter.NewWriter(t.out, 0, 0, 2, ' ', 0)
-		fmt.Fprintln(w, "ARCHIVED\tSOURCE\tTENANT\tREQUEST\tCODE\tTRIAGE\tREASON")
+		fmt.Fprintln(w, "LETTER\tARCHIVED\tSOURCE\tTENANT\tREQUEST\tCODE\tTRIAGE\tREASON")
 		for _, l := range letters {
-			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", l.ArchivedAt.Format(time.RFC3339), l.Source, l.Tenant, l.RequestID, l.Code, l.Triage, l.Reason)
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", l.EventID, l.ArchivedAt.Format(time.RFC3339), l.Source, l.Tenant, l.RequestID, l.Code, l.Triage, l.Reason)
 		}
 		return w.Flush()
 	})

@@ -3,7 +3,9 @@
 //	intake.go   subject -> decode -> prepare.go -> ledger.Accept -> ack
 //	send.go     claim -> transport.Send -> one Outcome -> retry.Policy -> settle
 //	poison.go   what cannot be read -> dead letters -> terminated
-//	ops.go      "where is it?" over NATS
+//	late.go     what is retried and was never prepared -> prepare.go -> its lane
+//	ops*.go     "where is it?", and operators' commands, over NATS
+//	jobs.go     commands over all that a filter finds, page by page
 //
 // It decides what a request means (prepare) and nothing about the order of work
 // (package claim), about what follows an attempt (package retry), or about how

@@ -60,11 +60,27 @@ func (in *intake) take(ctx context.Context, batch []jetstream.Msg) {
 		}
 		good, from = append(good, a), append(from, m)
 	}
-	if len(good) == 0 {
-		return
+	if len(good) > 0 {
+		in.store(ctx, from, good)
 	}
-	results, handed, err := in.accept(ctx, batch, good)
-	if err != nil {
+}
+
+// store brings prepared requests into the book and acknowledges them. When the
+// database refuses the content of a batch, its requests are stored one by one, and
+// the one that is refused alone is poison.
+func (in *intake) store(ctx context.Context, from []jetstream.Msg, good []ledger.Acceptance) {
+	results, handed, err := in.accept(ctx, from, good)
+	switch {
+	case ledger.Refused(err) && len(good) > 1:
+		for i := range good {
+			in.store(ctx, from[i:i+1], good[i:i+1])
+		}
+		return
+	case ledger.Refused(err):
+		in.log.Error().Err(err).Str("subject", from[0].Subject()).Msg("the database refuses this request")
+		in.poison(ctx, from[0], errors.New("the database refuses its content"))
+		return
+	case err != nil:
 		return
 	}
 	fresh := make([]ledger.Acceptance, 0, len(good))
@@ -171,14 +187,14 @@ func (in *intake) read(m jetstream.Msg) (a ledger.Acceptance, err error) {
 	return a, nil
 }
 
-// insist repeats do until it succeeds or the time of the batch is over, holding
-// the messages meanwhile.
+// insist repeats do until it succeeds, is refused for good, or the time of the
+// batch is over, holding the messages meanwhile.
 func (in *intake) insist(ctx context.Context, batch []jetstream.Msg, do func() error) error {
 	held := time.Now()
 	for wait := 50 * time.Millisecond; ; wait = min(2*wait, 2*time.Second) {
 		err := do()
-		if err == nil {
-			return nil
+		if err == nil || ledger.Refused(err) {
+			return err
 		}
 		in.log.Warn().Err(err).Int("requests", len(batch)).Msg("requests cannot be stored; trying again")
 		t := time.NewTimer(wait/2 + rand.N(wait))

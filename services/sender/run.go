@@ -78,6 +78,7 @@ func run(taking, working context.Context, p *daemon.Process, cfg Config, mail tr
 		late: latePreparer{book: book, preparer: preparer{server: cfg.Mail, lane: lane}}}
 	loop := claim.NewLoop(claim.Config{Instance: p.Instance, Slots: cfg.Slots, LaneSlots: cfg.MailConcurrency, Term: cfg.Lease,
 		Poll: cfg.Poll, IdlePoll: cfg.IdlePoll, MaxClaim: settle.MaxBatch, Log: p.Log}, ledger.Deliveries{Ledger: book}, s.work)
+	book.OnReady(loop.Announce)
 	in := &intake{log: p.Log, book: book, nc: p.NATS, instance: p.Instance, hand: relay.Hand, loop: loop,
 		prepare: s.late.preparer, count: count}
 	s.late.tell = in.tell

@@ -91,7 +91,7 @@ func TestAlarmIsRaisedOnceAndClearedOnce(t *testing.T) {
 		return all
 	}
 	s := pack[0]
-	s.exec(`INSERT INTO outbox (id, aggregates, versions, lease_until, created_at, tries) VALUES (gen_random_uuid(), '{}', '{}', now() + interval '1 hour', now() - interval '2 minutes', 7)`)
+	s.exec(`INSERT INTO outbox (id, aggregates, versions, lease_until, created_at, tries) VALUES (uuid7_floor(now() - interval '2 minutes'), '{}', '{}', now() + interval '1 hour', now() - interval '2 minutes', 7)`)
 	if got := together(); !slices.Equal(got, []string{"raised alert.outbox_age.1"}) {
 		t.Fatal(got)
 	}
@@ -105,7 +105,7 @@ func TestAlarmIsRaisedOnceAndClearedOnce(t *testing.T) {
 	if got := together(); !slices.Equal(got, []string{"cleared alert.outbox_age.2", "raised alert.outbox_age.1"}) {
 		t.Fatal(got)
 	}
-	s.exec(`INSERT INTO outbox (id, aggregates, versions, lease_until, created_at) VALUES (gen_random_uuid(), '{}', '{}', now(), now() - interval '2 minutes')`)
+	s.exec(`INSERT INTO outbox (id, aggregates, versions, lease_until, created_at) VALUES (uuid7_floor(now() - interval '2 minutes'), '{}', '{}', now(), now() - interval '2 minutes')`)
 	if got := together(); len(got) != 3 || got[2] != "raised alert.outbox_age.3" {
 		t.Fatal(got)
 	}
@@ -211,7 +211,8 @@ func TestPulse(t *testing.T) {
 		{31 * time.Second, info(5, 5, 100, 0), 31, true}, // nothing given out since
 		{10 * time.Second, info(6, 5, 99, 1), 0, false},  // it moves
 		{20 * time.Second, info(6, 6, 99, 0), 20, false},
-		{20 * time.Second, info(105, 6, 0, 99), 20, false}, // all that may be out are, and none came back since the last look
+		{20 * time.Second, info(105, 6, 0, 99), 0, false},  // as many as may be out are out
+		{20 * time.Second, info(105, 6, 0, 99), 20, false}, // and none comes back
 		{time.Hour, info(105, 105, 0, 0), 0, false},        // idle
 		{time.Second, info(105, 105, 7, 0), 1, false},      // the clock starts with the work
 		{40 * time.Second, info(105, 105, 7, 0), 41, false},

@@ -57,7 +57,11 @@ func (p *pulse) look(now time.Time, infos []*jetstream.ConsumerInfo, threshold t
 		full := i.Config.MaxAckPending > 0 && i.NumAckPending >= i.Config.MaxAckPending
 		switch {
 		case full:
-			r.value = now.Sub(b.acked).Seconds()
+			last := b.acked
+			if b.moved.After(last) { // acknowledged out of order: the floor stays, others go out
+				last = b.moved
+			}
+			r.value = now.Sub(last).Seconds()
 			r.text = fmt.Sprintf("consumer %s of %s: all %d messages that may be out are out, and none came back for %.0f s", i.Name, i.Stream, i.NumAckPending, r.value)
 		case i.NumPending > 0:
 			r.value = now.Sub(b.moved).Seconds()

@@ -125,7 +125,9 @@ func TestReconcilerRebuildsALostStream(t *testing.T) {
 		t.Fatalf("%+v", sum)
 	}
 	s.loseAll()
-	again := s.runReconciler(sum) // its events are far older than what is new since the last time
+	s.accept("acme", 150) // the new stream is longer already than the old one was
+	s.publish()
+	again := s.runReconciler(sum) // what it lacks is far older than what is new since the last time
 	if !again.Complete || again.Missing != 100 || again.Repaired != 100 {
 		t.Fatalf("%+v", again)
 	}
@@ -177,15 +179,25 @@ func TestReconcilerBearsClocksThatDiffer(t *testing.T) {
 		t.Run(fmt.Sprint(ahead), func(t *testing.T) {
 			t.Parallel()
 			s := newSite(t)
-			s.accept("acme", 20)
+			s.accept("acme", lookUpPage+100)
 			s.publish()
 			s.age(-ahead)
 			all := s.entries()
 			s.lose(all[7])
 			r := newReconciler(s.log, s.book, s.js, s.republisher())
 			r.margin = -10 * time.Minute
-			sum, err := r.run(t.Context(), nil, always)
-			if err != nil || sum.Booked != 20 || sum.Missing != 1 || sum.Repeats != 0 || sum.Unknown != 0 {
+			// It begins just before now, in small steps: the stream is read before the
+			// events of the book that it tells.
+			info, err := r.stream(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			last, err := json.Marshal(delivery.Reconciliation{To: time.Now().Add(lateCommit - time.Second + min(ahead, 0)*2), StreamCreated: info.Created})
+			if err != nil {
+				t.Fatal(err)
+			}
+			sum, err := r.run(t.Context(), last, always)
+			if err != nil || sum.Booked != lookUpPage+100 || sum.Missing != 1 || sum.Repeats != 0 || sum.Unknown != 0 {
 				t.Fatalf("%+v %v", sum, err)
 			}
 			s.compare(1)
