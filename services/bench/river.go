@@ -72,14 +72,14 @@ func (s *servers) river(ctx context.Context, program, shape string, jobs int) (r
 	cmd.WaitDelay, cmd.Stderr = 10*time.Second, s.log
 	out, err := cmd.StdoutPipe()
 	if err != nil {
-		return r, fmt.Errorf("River (%s): %w", shape, err)
+		return r, fmt.Errorf("river (%s): %w", shape, err)
 	}
 	if err := cmd.Start(); err != nil {
-		return r, fmt.Errorf("River (%s): %w", shape, err)
+		return r, fmt.Errorf("river (%s): %w", shape, err)
 	}
 	r, err = s.hearRiver(bufio.NewReader(out), cmd.Process.Pid, jobs)
 	if e := cmd.Wait(); err != nil || e != nil {
-		return r, fmt.Errorf("River (%s): %w", shape, errors.Join(err, e))
+		return r, fmt.Errorf("river (%s): %w", shape, errors.Join(err, e))
 	}
 	return r, nil
 }

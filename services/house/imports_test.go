@@ -34,7 +34,8 @@ var allowed = map[string]string{
 	"services/settings":                    "pkg/daemon streams services/sender services/watchdog services/dead-letter",
 	"services/house":                       "pkg/* streams migrations services/*",
 	"services/house/housetest":             "pkg/* streams migrations services/*",
-	"services/posthouse":                   "pkg/* streams migrations services/house services/settings",
+	"services/bench":                       "pkg/* streams migrations services/sender services/watchdog services/house services/settings",
+	"services/posthouse":                   "pkg/* streams migrations services/house services/settings services/bench",
 	"services/sender/cmd/sender":           "pkg/daemon services/settings services/sender",
 	"services/watchdog/cmd/watchdog":       "pkg/daemon services/settings services/watchdog",
 	"services/dead-letter/cmd/dead-letter": "pkg/daemon services/settings services/dead-letter",
@@ -43,8 +44,8 @@ var allowed = map[string]string{
 // homes says where a foreign library may be imported: each has one room, and the
 // rooms beside it that cannot do without its types.
 var homes = map[string]string{
-	"github.com/jackc/pgx/":              "migrations pkg/daemon pkg/ledger pkg/outbox pkg/settle pkg/local pkg/local/localtest services/house/housetest",
-	"github.com/nats-io/nats.go":         "streams pkg/bus pkg/outbox pkg/client pkg/daemon pkg/local/localtest services/sender services/watchdog services/dead-letter services/house services/house/housetest services/posthouse",
+	"github.com/jackc/pgx/":              "migrations pkg/daemon pkg/ledger pkg/outbox pkg/settle pkg/local pkg/local/localtest services/house/housetest services/bench",
+	"github.com/nats-io/nats.go":         "streams pkg/bus pkg/outbox pkg/client pkg/daemon pkg/local/localtest services/sender services/watchdog services/dead-letter services/house services/house/housetest services/posthouse services/bench",
 	"github.com/nats-io/nats-server/":    "pkg/local",
 	"github.com/synadia-io/":             "pkg/bus",
 	"github.com/wneessen/go-mail":        "pkg/transport/smtp",
