@@ -91,11 +91,18 @@ func TestPublishDuplicateInBatch(t *testing.T) {
 	}
 }
 
-// Each refusal names its own message; what can be stored is stored.
+// Each refusal names its own message; what can be stored is stored, in a batch and
+// one by one.
 func TestPublishTellsEach(t *testing.T) {
 	t.Parallel()
+	for _, size := range []int{10, 40} {
+		t.Run(fmt.Sprint(size), func(t *testing.T) { t.Parallel(); tellsEach(t, size) })
+	}
+}
+
+func tellsEach(t *testing.T, size int) {
 	_, nc, js := withStreams(t)
-	msgs := events(0, 10)
+	msgs := events(0, size)
 	msgs[1].Header.Del(bus.HeaderMsgID)
 	msgs[2].Data = make([]byte, 2<<20) // above max_msg_size
 	msgs[4].Header.Set(bus.HeaderExpectedStream, streams.DeadLetter)
@@ -109,7 +116,7 @@ func TestPublishTellsEach(t *testing.T) {
 	if !strings.Contains(r.Failed[2].Error(), "e0002") || !strings.Contains(r.Err().Error(), "e0004") {
 		t.Error(r.Err())
 	}
-	if n := stored(t, js, streams.Events); n != 4 {
+	if n := int(stored(t, js, streams.Events)); n != size-6 {
 		t.Errorf("%d events", n)
 	}
 	if n := stored(t, js, streams.DeadLetter); n != 1 {

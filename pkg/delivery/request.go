@@ -124,11 +124,14 @@ func DecodeRequest(body []byte, headerID string) (*Request, error) {
 func decodeFault(err error) error {
 	var syntax *json.SyntaxError
 	var kind *json.UnmarshalTypeError
+	var moment *time.ParseError
 	switch {
 	case errors.As(err, &syntax):
 		return fmt.Errorf("the body is not JSON (at byte %d)", syntax.Offset)
 	case errors.As(err, &kind):
 		return fmt.Errorf("%s is a JSON %s, want %s", kind.Field, kind.Value, kind.Type)
+	case errors.As(err, &moment): // its text quotes the value
+		return errors.New("send_at or expires_at is no time of RFC 3339, such as 2026-12-24T18:00:00Z")
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		return errors.New("the body ends before its JSON does")
 	}

@@ -119,5 +119,16 @@ func mailLane(ctx context.Context, book *ledger.Ledger, server smtp.Config) (int
 	if server.Username != "" {
 		key = fmt.Sprintf("mail$%s@%s:%d", server.Username, server.Host, server.Port)
 	}
-	return book.Lane(ctx, key, string(streams.KindDelivery))
+	for {
+		lane, err := book.Lane(ctx, key, string(streams.KindDelivery))
+		if err == nil || ctx.Err() != nil || ledger.Refused(err) {
+			return lane, err
+		}
+		t := time.NewTimer(500 * time.Millisecond)
+		select {
+		case <-ctx.Done():
+		case <-t.C:
+		}
+		t.Stop()
+	}
 }
