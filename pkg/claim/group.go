@@ -16,6 +16,13 @@ type Group struct {
 	Class  int16 // 0 first; 2 is bulk
 }
 
+// Bell is the payload of a doorbell: groups that have new ready work, and who
+// rings, so that it need not listen to itself.
+type Bell struct {
+	From   string  `json:"from"`
+	Groups []Group `json:"groups"`
+}
+
 // Found is a group with ready work. Shut: its lane takes nothing just now.
 type Found struct {
 	Group

@@ -200,7 +200,7 @@ WITH x AS MATERIALIZED (
       AND x.state NOT IN ('retry', 'held')
     RETURNING x.*, q.lane
 ), stayed AS (
-    UPDATE queue q SET state = CASE x.state WHEN 'held' THEN 'held' ELSE 'waiting' END, due_at = clock_timestamp() + make_interval(secs => x.delay),
+    UPDATE queue q SET state = CASE WHEN x.state = 'held' THEN 'held' WHEN x.delay <= 0 THEN 'ready' ELSE 'waiting' END, due_at = clock_timestamp() + make_interval(secs => x.delay),
                        owner = NULL, claimed_at = NULL, version = x.version + 1
     FROM x
     WHERE q.kind = 'delivery' AND q.id = x.id AND q.fence = x.fence AND q.version = x.version AND q.owner = x.worker
@@ -271,7 +271,7 @@ WITH leased AS MATERIALIZED (
 ), page AS MATERIALIZED (
     SELECT q.* FROM leased q LEFT JOIN worker w ON w.id = q.owner
     WHERE q.kind = 'delivery' AND q.id > $2
-      AND (w.id IS NULL OR w.lease_until < clock_timestamp() - interval '1 second'
+      AND (w.id IS NULL OR w.lease_until < clock_timestamp() - interval '200 milliseconds'
            OR q.claimed_at < clock_timestamp() - make_interval(secs => $1))
     ORDER BY q.id LIMIT $3
 )

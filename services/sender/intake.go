@@ -234,20 +234,14 @@ func (in *intake) tell(groups []claim.Group) {
 		return
 	}
 	in.loop.Announce(groups...)
-	if payload, err := json.Marshal(bell{From: in.instance, Groups: groups}); err == nil {
+	if payload, err := json.Marshal(claim.Bell{From: in.instance, Groups: groups}); err == nil {
 		_ = bus.Ring(in.nc, bellKind, payload) // nobody need hear it: the poll is the truth
 	}
 }
 
-// bell is the payload of a doorbell.
-type bell struct {
-	From   string        `json:"from"`
-	Groups []claim.Group `json:"groups"`
-}
-
 // ring is called for each doorbell of any sender.
 func (in *intake) ring(payload []byte) {
-	var b bell
+	var b claim.Bell
 	if json.Unmarshal(payload, &b) == nil && b.From != in.instance {
 		in.loop.Announce(b.Groups...)
 	}

@@ -2,14 +2,19 @@ package watchdog
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 
+	"github.com/posthouse-io/posthouse/pkg/bus"
+	"github.com/posthouse-io/posthouse/pkg/claim"
 	"github.com/posthouse-io/posthouse/pkg/delivery"
 	"github.com/posthouse-io/posthouse/pkg/ledger"
 	"github.com/posthouse-io/posthouse/pkg/retry"
+	"github.com/posthouse-io/posthouse/streams"
 )
 
 // Codes of the seed for work that was found without its worker.
@@ -20,9 +25,9 @@ const (
 )
 
 const (
-	lapseGrace  = 1100 * time.Millisecond // a lease counts as lapsed one second after its end
-	lapseAgain  = time.Second             // least pause between two looks
-	noWorker    = 10 * time.Second        // pause when there is no worker that could take work
+	lapseGrace  = 300 * time.Millisecond // a lease counts as lapsed a fifth of a second after its end
+	lapseAgain  = 500 * time.Millisecond // least pause between two looks
+	noWorker    = 10 * time.Second       // pause when there is no worker that could take work
 	expiryCheck = 5 * time.Second
 	upkeepCheck = 10 * time.Minute
 )
@@ -93,6 +98,7 @@ func (w *watchdog) settleStuck(ctx context.Context, found []ledger.Claimed) erro
 	if err != nil {
 		return err
 	}
+	bell := claim.Bell{From: w.instance}
 	for i, r := range results {
 		if r != ledger.Moved {
 			continue
@@ -101,9 +107,14 @@ func (w *watchdog) settleStuck(ctx context.Context, found []ledger.Claimed) erro
 		line := w.log.Warn()
 		if s.Decision.State != delivery.Retry {
 			line = w.log.Error()
+		} else if !slices.Contains(bell.Groups, s.Claimed.Group()) {
+			bell.Groups = append(bell.Groups, s.Claimed.Group())
 		}
 		line.Stringer("delivery", s.Claimed.ID).Str("tenant", s.Claimed.Tenant).Stringer("worker", s.Claimed.Worker).Int32("fence", s.Claimed.Fence).
 			Str("state", string(s.Decision.State)).Str("code", s.Decision.Answer.Code).Msg("found without its worker: the outcome of its attempt is unknown")
+	}
+	if payload, err := json.Marshal(bell); err == nil && len(bell.Groups) > 0 {
+		_ = bus.Ring(w.nats, string(streams.KindDelivery), payload) // nobody need hear it: the poll is the truth
 	}
 	return nil
 }

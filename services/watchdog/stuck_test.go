@@ -33,7 +33,6 @@ func (s *site) perish(n int) {
 		s.claim(time.Minute)
 		s.die()
 		s.sweep()
-		s.exec(`UPDATE queue SET due_at = now() - interval '1 second' WHERE state = 'waiting'`)
 	}
 }
 
@@ -50,7 +49,7 @@ func TestSweepLeavesTheLivingAndTheFence(t *testing.T) {
 		if st := s.status(id); st.State != delivery.Retry || st.Attempts != 1 || st.Retries != 1 || len(st.Tried) != 1 || string(st.Tried[0].Verdict) != "unknown" {
 			t.Errorf("%+v", st)
 		}
-		if fence := value[int](s, `SELECT fence FROM queue WHERE id = $1 AND state = 'waiting' AND due_at <= clock_timestamp()`, [16]byte(id)); fence != 1 {
+		if fence := value[int](s, `SELECT fence FROM queue WHERE id = $1 AND state = 'ready'`, [16]byte(id)); fence != 1 {
 			t.Errorf("fence %d: only a claim raises it", fence)
 		}
 	}
@@ -170,8 +169,8 @@ func TestSweepPassesOverWhatItCannotSettle(t *testing.T) {
 	if n := value[int](s, `SELECT count(*) FROM queue WHERE state = 'leased'`); n != 1 {
 		t.Fatalf("%d are stuck still", n)
 	}
-	if n := value[int](s, `SELECT count(*) FROM queue WHERE state = 'waiting'`); n != len(ids)-1 {
-		t.Fatalf("%d are waiting", n)
+	if n := value[int](s, `SELECT count(*) FROM queue WHERE state = 'ready'`); n != len(ids)-1 {
+		t.Fatalf("%d are ready again", n)
 	}
 }
 
