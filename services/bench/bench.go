@@ -118,6 +118,9 @@ func (b *bench) rates(ctx context.Context) error {
 		name := "river_" + shape
 		return b.step(ctx, name+"_per_s", func(ctx context.Context) (float64, error) {
 			r, err := b.servers.river(ctx, b.river, shape, jobs)
+			if shape == "1k" && err == nil {
+				b.keep("river_insert_1k_per_s", r.inserted)
+			}
 			if r.cpu != nil {
 				b.keep("cpu_us_per_job."+name, *r.cpu)
 			}
@@ -194,22 +197,19 @@ func (b *bench) latencies(ctx context.Context) error {
 // snapshot, long enough to see what that does.
 func (b *bench) snapshots(ctx context.Context) error {
 	p := b.o.Plan
-	rows := p.SnapshotRows
-	if rows == 0 {
-		rows = roundUp(1.3 * median(b.samples["burndown_per_s"]) * p.Snapshot.Seconds())
+	if p.SnapshotRows == 0 { // once, so that the rounds share their rows
+		p.SnapshotRows = int(1.3 * median(b.samples["burndown_per_s"]) * p.Snapshot.Seconds())
+		b.o.Plan = p
 	}
 	return b.step(ctx, "open_snapshot_ratio", func(ctx context.Context) (float64, error) {
-		without, err := b.servers.snapshotRate(ctx, p, rows, false)
+		without, err := b.servers.snapshotRate(ctx, p, false)
 		if err != nil {
 			return 0, err
 		}
-		with, err := b.servers.snapshotRate(ctx, p, rows, true)
+		with, err := b.servers.snapshotRate(ctx, p, true)
 		return with / without, err
 	})
 }
-
-// roundUp to ten thousand, so that rounds share their rows.
-func roundUp(rows float64) int { return (int(rows)/10_000 + 1) * 10_000 }
 
 func (b *bench) fairness(ctx context.Context) error {
 	return b.step(ctx, "fairness_p95_ratio", func(ctx context.Context) (float64, error) {
@@ -265,6 +265,7 @@ func (b *bench) finish(ctx context.Context) error {
 	r.BurndownPerS, r.BurndownDefaultSyncPerS, r.E2EPerS = b.figure("burndown_per_s"), b.figure("burndown_default_sync_per_s"), b.figure("e2e_per_s")
 	r.IntakePerS, r.LimitInsert1KPerS = b.figure("intake_per_s"), b.figure("limit_insert_1k_per_s")
 	r.River1KPerS, r.RiverBenchPerS, r.RiverTxPerS = b.figure("river_1k_per_s"), b.figure("river_bench_per_s"), b.figure("river_tx_per_s")
+	r.RiverInsert1KPerS = b.figure("river_insert_1k_per_s")
 	r.RiverCPUUsPerJob = map[string]*float64{"1k": b.figure("cpu_us_per_job.river_1k"), "bench": b.figure("cpu_us_per_job.river_bench"), "tx": b.figure("cpu_us_per_job.river_tx")}
 	r.LatencyMS = LatencyMS{b.byRate("send_p50"), b.byRate("send_p99"), b.byRate("event_p50"), b.byRate("event_p99")}
 	r.StatementsPerDelivery, r.WALBytesPerDelivery = b.figure("statements_per_delivery"), b.figure("wal_bytes_per_delivery")

@@ -159,7 +159,7 @@ func explain(ctx context.Context, conn *pgx.Conn, name string, q pgx.TraceBatchQ
 		}
 	}
 	if err := json.Unmarshal(raw, &plans); err != nil || len(plans) != 1 {
-		return 0, fmt.Errorf("the plan is not one: %w", err)
+		return 0, fmt.Errorf("not a plan: %.100q", raw)
 	}
 	return plans[0].Plan.Hit + plans[0].Plan.Read, nil
 }

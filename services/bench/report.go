@@ -27,6 +27,7 @@ type Report struct {
 	E2EPerS                 *float64 `json:"e2e_per_s"`
 	IntakePerS              *float64 `json:"intake_per_s"`
 	LimitInsert1KPerS       *float64 `json:"limit_insert_1k_per_s"`
+	RiverInsert1KPerS       *float64 `json:"river_insert_1k_per_s"` // by InsertManyFast, 5,000 jobs each
 	River1KPerS             *float64 `json:"river_1k_per_s"`
 	RiverBenchPerS          *float64 `json:"river_bench_per_s"`
 	RiverTxPerS             *float64 `json:"river_tx_per_s"`
@@ -113,6 +114,7 @@ func (r *Report) mark(lease time.Duration) {
 	ratio("e2e_per_s/river_1k_per_s", r.E2EPerS, r.River1KPerS, 0.6, 1.1)
 	ratio("burndown_per_s/burndown_default_sync_per_s", r.BurndownPerS, r.BurndownDefaultSyncPerS, 0.85, 0.95)
 	ratio("intake_per_s/limit_insert_1k_per_s", r.IntakePerS, r.LimitInsert1KPerS, 0.4, 0.6)
+	ratio("intake_per_s/river_insert_1k_per_s", r.IntakePerS, r.RiverInsert1KPerS, 0.4, 0.6)
 	r.Ratios["claim_buffers.loaded/claim_buffers.empty"] = Mark{Value: divide(r.ClaimBuffers.Loaded, r.ClaimBuffers.Empty), Bar: figure(2), Goal: figure(1.2), AtMax: true}.judge()
 
 	most := func(name string, value *float64, bar, goal float64) {
@@ -215,6 +217,8 @@ func (r *Report) lines() []line {
 	add("intake_per_s", r.IntakePerS)
 	add("limit_insert_1k_per_s", r.LimitInsert1KPerS)
 	ratio("intake_per_s/limit_insert_1k_per_s")
+	add("river_insert_1k_per_s", r.RiverInsert1KPerS)
+	ratio("intake_per_s/river_insert_1k_per_s")
 	for _, rate := range rates() {
 		add("latency_ms.send_p50."+rate, r.LatencyMS.SendP50[rate])
 		add("latency_ms.send_p99."+rate, r.LatencyMS.SendP99[rate])

@@ -56,6 +56,7 @@ func findRiver() (string, error) {
 // riverRun is what one run of River showed.
 type riverRun struct {
 	perSecond float64
+	inserted  float64  // per second, by its InsertManyFast, before
 	cpu       *float64 // microseconds per job, of its process and of PostgreSQL
 }
 
@@ -87,12 +88,19 @@ func (s *servers) river(ctx context.Context, program, shape string, jobs int) (r
 // hearRiver reads the two lines that the program says: when its jobs are loaded,
 // and its result when they are worked.
 func (s *servers) hearRiver(out *bufio.Reader, pid, jobs int) (r riverRun, err error) {
-	if _, err := out.ReadBytes('\n'); err != nil {
-		return r, errors.New("it did not come to load its jobs: see the log")
+	var loaded struct {
+		InsertPerS float64 `json:"insert_per_s"`
 	}
-	before := readUsage(s.postgres.PID(), pid)
 	line, err := out.ReadBytes('\n')
 	if err != nil {
+		return r, errors.New("it did not come to load its jobs: see the log")
+	}
+	if err := json.Unmarshal(line, &loaded); err != nil {
+		return r, fmt.Errorf("it said %.100q: %w", line, err)
+	}
+	r.inserted = loaded.InsertPerS
+	before := readUsage(s.postgres.PID(), pid)
+	if line, err = out.ReadBytes('\n'); err != nil {
 		return r, errors.New("it did not come to its result: see the log")
 	}
 	if used := readUsage(s.postgres.PID(), pid).since(before); used.postgresKnown {
@@ -102,7 +110,7 @@ func (s *servers) hearRiver(out *bufio.Reader, pid, jobs int) (r riverRun, err e
 		PerS float64 `json:"per_s"`
 	}
 	if err := json.Unmarshal(line, &result); err != nil || result.PerS <= 0 {
-		return r, fmt.Errorf("it said %.100q: %w", line, err)
+		return r, fmt.Errorf("it said %.100q, which is no result", line)
 	}
 	r.perSecond = result.PerS
 	return r, nil

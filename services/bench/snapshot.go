@@ -10,8 +10,8 @@ import (
 
 // snapshotRate is the rate of a burn-down some time after its start, with or
 // without another session that has held a snapshot all the while.
-func (s *servers) snapshotRate(ctx context.Context, p Plan, rows int, held bool) (rate float64, err error) {
-	template, err := s.loaded(ctx, rows)
+func (s *servers) snapshotRate(ctx context.Context, p Plan, held bool) (rate float64, err error) {
+	template, err := s.loaded(ctx, p.SnapshotRows)
 	if err != nil {
 		return 0, err
 	}
@@ -23,7 +23,7 @@ func (s *servers) snapshotRate(ctx context.Context, p Plan, rows int, held bool)
 			}
 			defer letGo()
 		}
-		out := noop(rows)
+		out := noop(p.SnapshotRows)
 		return at.sending(ctx, out, func(ctx context.Context) (err error) {
 			rate, err = out.lateRate(ctx, p.Snapshot, p.SnapshotWindow)
 			return err

@@ -6,7 +6,7 @@
 //
 // The settings are those of River's own benchmark: 2,000 workers that do nothing,
 // fetch cooldown 2 ms, poll 20 ms, jobs inserted beforehand, ANALYZE after that. It
-// prints one line when they are inserted, and its result when they are worked.
+// prints a line when they are inserted, and its result when they are worked.
 // The shape tx keeps the promise that Posthouse makes: each job is completed in
 // one transaction with the row of its event.
 package main
@@ -144,11 +144,11 @@ func measure(ctx context.Context, url, name string, jobs int) (result, error) {
 	w.left.Store(int64(jobs))
 	workers := river.NewWorkers()
 	river.AddWorker(workers, w)
-	client, err := prepare(ctx, db, s, workers, jobs)
+	client, inserted, err := prepare(ctx, db, s, workers, jobs)
 	if err != nil {
 		return result{}, err
 	}
-	fmt.Println(`{"loaded":true}`)
+	fmt.Printf("{\"insert_per_s\":%.0f}\n", inserted)
 	began := time.Now()
 	if err := client.Start(ctx); err != nil {
 		return result{}, fmt.Errorf("start: %w", err)
@@ -189,39 +189,41 @@ func stored(ctx context.Context, db *pgxpool.Pool) error {
 	}
 }
 
-// prepare migrates and loads the jobs.
-func prepare(ctx context.Context, db *pgxpool.Pool, s shape, workers *river.Workers, jobs int) (*river.Client[pgx.Tx], error) {
+// prepare migrates and loads the jobs, and tells how many a second it inserted.
+func prepare(ctx context.Context, db *pgxpool.Pool, s shape, workers *river.Workers, jobs int) (*river.Client[pgx.Tx], float64, error) {
 	driver := riverpgxv5.New(db)
 	quiet := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	migrator, err := rivermigrate.New(driver, &rivermigrate.Config{Logger: quiet})
 	if err != nil {
-		return nil, fmt.Errorf("migrate: %w", err)
+		return nil, 0, fmt.Errorf("migrate: %w", err)
 	}
 	if _, err := migrator.Migrate(ctx, rivermigrate.DirectionUp, nil); err != nil {
-		return nil, fmt.Errorf("migrate: %w", err)
+		return nil, 0, fmt.Errorf("migrate: %w", err)
 	}
 	if _, err := db.Exec(ctx, "CREATE TABLE bench_event (id bigserial PRIMARY KEY, job bigint NOT NULL, body bytea NOT NULL)"); err != nil {
-		return nil, fmt.Errorf("event table: %w", err)
+		return nil, 0, fmt.Errorf("event table: %w", err)
 	}
 	client, err := river.NewClient(driver, &river.Config{FetchCooldown: cooldown, FetchPollInterval: poll, Logger: quiet, Workers: workers,
 		Queues: map[string]river.QueueConfig{river.QueueDefault: {MaxWorkers: s.workers}}})
 	if err != nil {
-		return nil, fmt.Errorf("client: %w", err)
+		return nil, 0, fmt.Errorf("client: %w", err)
 	}
 	body := strings.Repeat("x", s.body)
+	began := time.Now()
 	for left := jobs; left > 0; left -= loadBatch {
 		batch := make([]river.InsertManyParams, min(left, loadBatch))
 		for i := range batch {
 			batch[i].Args = jobArgs{Body: body}
 		}
 		if _, err := client.InsertManyFast(ctx, batch); err != nil {
-			return nil, fmt.Errorf("insert: %w", err)
+			return nil, 0, fmt.Errorf("insert: %w", err)
 		}
 	}
+	inserted := float64(jobs) / time.Since(began).Seconds()
 	for _, sql := range []string{"ANALYZE", "CHECKPOINT"} {
 		if _, err := db.Exec(ctx, sql); err != nil {
-			return nil, fmt.Errorf("%s: %w", sql, err)
+			return nil, 0, fmt.Errorf("%s: %w", sql, err)
 		}
 	}
-	return client, nil
+	return client, inserted, nil
 }
