@@ -12,21 +12,16 @@ CREATE TABLE lane (
     id              int GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     key             text NOT NULL UNIQUE CHECK (length(key) BETWEEN 1 AND 300),
     kind            text NOT NULL CHECK (kind IN ('delivery', 'document')),
-    state           text NOT NULL DEFAULT 'closed' CHECK (state IN ('closed', 'open', 'half_open')),
     shut_until      timestamptz,
     shut_reason     text NOT NULL DEFAULT '',
     paused_until    timestamptz,
     paused_reason   text NOT NULL DEFAULT '',
-    max_in_flight   int NOT NULL DEFAULT 0 CHECK (max_in_flight >= 0),
-    version         int NOT NULL DEFAULT 0,
     updated_at      timestamptz NOT NULL DEFAULT now()
 ) WITH (fillfactor = 70);
 COMMENT ON TABLE lane IS 'One real destination with limits of its own: a mail server account, an SMS provider, a webhook host, the backend. Never written by a claim.';
 COMMENT ON COLUMN lane.key IS 'Breaker key of the seed: mail$<server>, sms$<provider>, smp$<host>, ap$<endpoint>, webhook$<host>, forwarder.';
-COMMENT ON COLUMN lane.state IS 'Breaker state shared by all instances; the local breaker only counts while closed.';
 COMMENT ON COLUMN lane.shut_until IS 'While in the future the claim skips the lane: open breaker or full rate window. NULL: not shut.';
 COMMENT ON COLUMN lane.paused_until IS 'Set by an operator; infinity pauses until resumed. NULL: not paused.';
-COMMENT ON COLUMN lane.max_in_flight IS 'Most rows leased at once over all instances; 0: no limit beyond each instance''s own slots.';
 
 CREATE TABLE worker (
     id           uuid PRIMARY KEY,
@@ -169,7 +164,6 @@ CREATE TABLE outbox (
     subjects   text[],
     bodies     bytea[],
     ids        text[],
-    owner      uuid,
     lease_until timestamptz NOT NULL,
     tries      int NOT NULL DEFAULT 0,
     created_at timestamptz NOT NULL DEFAULT now()
