@@ -86,6 +86,7 @@ type node struct {
 	Type     string `json:"Node Type"`
 	Relation string `json:"Relation Name"`
 	Index    string `json:"Index Name"`
+	Cond     string `json:"Index Cond"`
 	Hit      int    `json:"Shared Hit Blocks"`
 	Read     int    `json:"Shared Read Blocks"`
 	Plans    []node `json:"Plans"`

@@ -135,17 +135,17 @@ ORDER BY g.n`
 // as it was: the fence tells the two apart, and the row is left for the next claim.
 const claimRows = `
 WITH pick AS MATERIALIZED (
-    SELECT q.id, q.due_at, q.fence
+    SELECT q.kind, q.id, q.due_at, q.fence
     FROM unnest($2::int[], $3::text[], $4::smallint[], $5::timestamptz[], $6::int[]) AS t (lane, tenant, class, mark, n)
     JOIN lane l ON l.id = t.lane AND (l.shut_until IS NULL OR l.shut_until <= now()) AND (l.paused_until IS NULL OR l.paused_until <= now())
     CROSS JOIN LATERAL (
-        SELECT q.id, q.due_at, q.fence FROM queue q
+        SELECT q.kind, q.id, q.due_at, q.fence FROM queue q
         WHERE q.kind = 'delivery' AND q.state = 'ready' AND q.lane = t.lane AND q.tenant = t.tenant AND q.class = t.class AND q.due_at >= t.mark
         ORDER BY q.due_at, q.id LIMIT t.n
         FOR NO KEY UPDATE OF q SKIP LOCKED) q
 ), taken AS (
     UPDATE queue q SET state = 'leased', owner = $1, fence = q.fence + 1, claimed_at = clock_timestamp()
-    FROM pick WHERE q.kind = 'delivery' AND q.id = pick.id AND q.fence = pick.fence
+    FROM pick WHERE q.kind = ANY (ARRAY[pick.kind]) AND q.id = pick.id AND q.fence = pick.fence
     RETURNING q.id, q.lane, q.tenant, q.class, q.fence, q.version, q.claimed_at, pick.due_at, q.ordering_key, q.expires_at, q.expires_at <= clock_timestamp() AS expired
 )
 SELECT t.id, t.lane, t.tenant, t.class, t.fence, t.version, t.claimed_at, t.due_at, coalesce(t.expired, false), t.ordering_key,
@@ -163,10 +163,10 @@ CROSS JOIN LATERAL (
 // promote makes waiting rows ready whose time has come, oldest first.
 const promote = `
 WITH pick AS MATERIALIZED (
-    SELECT q.id FROM queue q WHERE q.kind = 'delivery' AND q.state = 'waiting' AND q.due_at <= now()
+    SELECT q.kind, q.id FROM queue q WHERE q.kind = 'delivery' AND q.state = 'waiting' AND q.due_at <= now()
     ORDER BY q.due_at LIMIT $1 FOR NO KEY UPDATE OF q SKIP LOCKED
 ), moved AS (
-    UPDATE queue q SET state = 'ready', due_at = clock_timestamp() FROM pick WHERE q.kind = 'delivery' AND q.id = pick.id
+    UPDATE queue q SET state = 'ready', due_at = clock_timestamp() FROM pick WHERE q.kind = ANY (ARRAY[pick.kind]) AND q.id = pick.id
     RETURNING q.lane, q.tenant, q.class
 )
 SELECT DISTINCT lane, tenant, class FROM moved`
@@ -190,20 +190,20 @@ WHERE q.kind = 'delivery' AND q.state = 'waiting' ORDER BY q.due_at LIMIT 1`
 // version, owner when given) is left alone with everything that hangs on it.
 const settle = `
 WITH x AS MATERIALIZED (
-    SELECT * FROM unnest($2::uuid[], $3::int[], $4::int[], $5::uuid[], $6::timestamptz[], $7::text[], $8::float8[],
+    SELECT *, 'delivery'::text AS kind FROM unnest($2::uuid[], $3::int[], $4::int[], $5::uuid[], $6::timestamptz[], $7::text[], $8::float8[],
                          $9::int[], $10::int[], $11::text[], $12::jsonb[], $13::jsonb[], $14::text[], $15::bytea[])
          WITH ORDINALITY AS u (id, fence, version, worker, claimed_at, state, delay,
                                attempts, retries, verdict, answer, recipients, subject, body, ord)
 ), gone AS (
     DELETE FROM queue q USING x
-    WHERE q.kind = 'delivery' AND q.id = x.id AND q.fence = x.fence AND q.version = x.version AND q.owner = x.worker
+    WHERE q.kind = ANY (ARRAY[x.kind]) AND q.id = x.id AND q.fence = x.fence AND q.version = x.version AND q.owner = x.worker
       AND x.state NOT IN ('retry', 'held')
     RETURNING x.*, q.lane
 ), stayed AS (
     UPDATE queue q SET state = CASE WHEN x.state = 'held' THEN 'held' WHEN x.delay <= 0 THEN 'ready' ELSE 'waiting' END, due_at = clock_timestamp() + make_interval(secs => x.delay),
                        owner = NULL, claimed_at = NULL, version = x.version + 1
     FROM x
-    WHERE q.kind = 'delivery' AND q.id = x.id AND q.fence = x.fence AND q.version = x.version AND q.owner = x.worker
+    WHERE q.kind = ANY (ARRAY[x.kind]) AND q.id = x.id AND q.fence = x.fence AND q.version = x.version AND q.owner = x.worker
       AND x.state IN ('retry', 'held')
     RETURNING x.*, q.lane
 ), moved AS (
