@@ -149,7 +149,11 @@ func applyStreams(ctx context.Context, url string, environ map[string]string) (s
 	}
 	nc, err := nats.Connect(url, nats.UserInfo(environ["NATS_USER"], environ["NATS_PASSWORD"]))
 	if err != nil {
-		return nil, fmt.Errorf("apply streams: %w", err)
+		why := ""
+		if environ["NATS_URL"] != "" {
+			why = " (NATS_URL is set, so no private server was started)"
+		}
+		return nil, fmt.Errorf("apply streams: NATS at %s: %w%s", url, err, why)
 	}
 	defer nc.Close()
 	js, err := jetstream.New(nc)
