@@ -127,7 +127,7 @@ CREATE TABLE recipient (
     text        text NOT NULL DEFAULT '',
     PRIMARY KEY (delivery_id, ordinal)
 ) PARTITION BY RANGE (delivery_id);
-COMMENT ON TABLE recipient IS 'Each envelope recipient and its own answer; a retry goes only to those still pending.';
+COMMENT ON TABLE recipient IS 'Each envelope recipient and its own answer; a retry goes only to those still pending. The sole recipient of a delivery that was sent stays pending: its answer is the delivery''s.';
 
 CREATE TABLE attempt (
     delivery_id uuid NOT NULL,
@@ -230,9 +230,9 @@ BEGIN
             CONTINUE WHEN EXISTS (SELECT FROM pg_class c WHERE c.relname = name AND pg_table_is_visible(c.oid));
             EXECUTE format('CREATE TABLE %I (LIKE %I INCLUDING ALL)', name, parent);
             IF parent = 'delivery' THEN
-                EXECUTE format('ALTER TABLE %I SET (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.05)', name);
+                EXECUTE format('ALTER TABLE %I SET (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.05)', name);
             ELSIF parent = 'recipient' THEN
-                EXECUTE format('ALTER TABLE %I SET (fillfactor = 80)', name);
+                EXECUTE format('ALTER TABLE %I SET (fillfactor = 90)', name);
             END IF;
             EXECUTE format('ALTER TABLE %I ATTACH PARTITION %I FOR VALUES FROM (%L) TO (%L)', parent, name,
                 uuid7_floor(m AT TIME ZONE 'UTC'), uuid7_floor((m + interval '1 month') AT TIME ZONE 'UTC'));

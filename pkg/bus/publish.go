@@ -22,7 +22,7 @@ import (
 // message, so a large one costs more.
 const (
 	leastBatch    = 12
-	batchMessages = 500
+	batchMessages = 1000
 	batchBytes    = 1 << 20
 )
 

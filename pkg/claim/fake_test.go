@@ -31,6 +31,7 @@ type fakeQueue struct {
 	workers []uuid.UUID
 	left    []uuid.UUID
 	looks   int
+	filled  []Full // told by each claim
 	renews  int
 	returns int
 	nextDue time.Duration
@@ -81,12 +82,12 @@ func (f *fakeQueue) Look(ctx context.Context, after Group, limit int) (Glance, e
 	return g, ctx.Err()
 }
 
-func (f *fakeQueue) Claim(ctx context.Context, worker uuid.UUID, turns []Turn) ([]thing, error) {
+func (f *fakeQueue) Claim(ctx context.Context, worker uuid.UUID, turns []Turn) ([]thing, []Full, error) {
 	if f.hold != nil {
 		select {
 		case <-f.hold:
 		case <-ctx.Done():
-			return nil, ctx.Err()
+			return nil, nil, ctx.Err()
 		}
 	}
 	f.mu.Lock()
@@ -108,10 +109,10 @@ func (f *fakeQueue) Claim(ctx context.Context, worker uuid.UUID, turns []Turn) (
 	}
 	if f.onClaim != nil {
 		if err := f.onClaim(); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 	}
-	return taken, nil
+	return taken, f.filled, nil
 }
 
 func (f *fakeQueue) Return(_ context.Context, worker uuid.UUID, after time.Time, except [][16]byte) error {

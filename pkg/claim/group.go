@@ -23,10 +23,19 @@ type Bell struct {
 	Groups []Group `json:"groups"`
 }
 
-// Found is a group with ready work. Shut: its lane takes nothing just now.
+// Found is a group with ready work. Shut: its lane or its tenant takes nothing
+// just now.
 type Found struct {
 	Group
-	Shut bool
+	Shut    bool
+	Reopens time.Duration // of one that is shut; 0: no end is known
+}
+
+// Full is a lane of which a claim took less than there was, since its limits
+// allow no more just now.
+type Full struct {
+	Lane int32
+	Wait time.Duration // until its limits allow the next; 0: when something in work there ends
 }
 
 // Turn asks for up to N rows of a group, from the low-water mark on.
@@ -52,15 +61,15 @@ var ErrLapsed = errors.New("the worker's lease has lapsed")
 type Glance struct {
 	Found    []Found       // groups with ready work after the cursor, in order
 	Promoted []Group       // groups in which waiting rows have just become ready
-	NextDue  time.Duration // until the earliest waiting row is due; negative: none waits
+	NextDue  time.Duration // until the earliest waiting row is due or a shut group opens; negative: none
 }
 
 // Source is the queue as the loop sees it.
 type Source[T Item] interface {
 	// Look promotes what has become due and lists at most limit groups after the cursor.
 	Look(ctx context.Context, after Group, limit int) (Glance, error)
-	// Claim leases rows to the worker, at most N of each turn.
-	Claim(ctx context.Context, worker uuid.UUID, turns []Turn) ([]T, error)
+	// Claim leases rows to the worker, at most N of each turn, and names the lanes among them that are full now.
+	Claim(ctx context.Context, worker uuid.UUID, turns []Turn) ([]T, []Full, error)
 	// Return gives back, unused, what the worker was leased after the given moment of the database's clock (zero:
 	// ever), except the given keys: after a claim whose answer was lost.
 	Return(ctx context.Context, worker uuid.UUID, after time.Time, except [][16]byte) error

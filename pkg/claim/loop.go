@@ -44,11 +44,19 @@ type Loop[T Item] struct {
 	turns    *Turns
 	inFlight map[[16]byte]struct{}
 	lanes    map[int32]int // in work and reserved, by lane
+	full     map[int32]full
 	reserved int
 	newest   time.Time // claim known of this worker, by the database's clock
 	doubt    doubt
 	term     *term         // nil while nothing may be started
 	signal   chan struct{} // something above has changed
+	gaze     chan struct{} // the queue is to be looked at now
+}
+
+// full is until when nothing more is claimed in a lane.
+type full struct {
+	until     time.Time
+	byRelease bool // something of it that ends makes room too
 }
 
 // term is the life of one lease: what is started under it, and who waits for it.
@@ -61,7 +69,7 @@ type term struct {
 // NewLoop makes a loop; Run starts it.
 func NewLoop[T Item](cfg Config, source Source[T], work Work[T]) *Loop[T] {
 	return &Loop[T]{cfg: cfg, source: source, work: work, turns: NewTurns(maxTurns),
-		inFlight: make(map[[16]byte]struct{}), lanes: make(map[int32]int), signal: make(chan struct{}, 1)}
+		inFlight: make(map[[16]byte]struct{}), lanes: make(map[int32]int), full: make(map[int32]full), signal: make(chan struct{}, 1), gaze: make(chan struct{}, 1)}
 }
 
 // Announce tells that groups have new ready work. It does not wait for it.
@@ -72,6 +80,14 @@ func (l *Loop[T]) Announce(groups ...Group) {
 	}
 	l.mu.Unlock()
 	l.poke()
+}
+
+// Wake has the queue looked at now: a lane may have opened.
+func (l *Loop[T]) Wake() {
+	select {
+	case l.gaze <- struct{}{}:
+	default:
+	}
 }
 
 func (l *Loop[T]) poke() {
@@ -156,6 +172,7 @@ func (l *Loop[T]) begin(t *term) {
 	if t != nil {
 		l.turns, l.cursor = NewTurns(maxTurns), Group{}
 		l.newest, l.doubt = time.Time{}, doubt{}
+		clear(l.full)
 	}
 }
 
@@ -202,11 +219,16 @@ func (l *Loop[T]) claim(ctx, working context.Context, t *term) {
 	poll := l.cfg.Poll
 	look := time.NewTimer(0)
 	defer look.Stop()
+	reopen := time.NewTimer(time.Hour)
+	defer reopen.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-l.signal:
+		case <-reopen.C:
+		case <-l.gaze:
+			look.Reset(0)
 		case <-look.C:
 			next, err := l.look(ctx, t.lease)
 			if err != nil && ctx.Err() == nil {
@@ -229,6 +251,9 @@ func (l *Loop[T]) claim(ctx, working context.Context, t *term) {
 				look.Reset(jitter(poll))
 			}
 			if err != nil || !more {
+				if wait := l.untilRoom(); wait > 0 {
+					reopen.Reset(wait)
+				}
 				break
 			}
 			if poll != l.cfg.Poll {
@@ -292,20 +317,45 @@ func (l *Loop[T]) take(working context.Context, t *term) (more bool, err error) 
 	}
 	ctx, cancel := context.WithTimeout(working, t.lease.Left())
 	defer cancel()
-	items, err := l.source.Claim(ctx, t.lease.Worker, turns)
+	items, full, err := l.source.Claim(ctx, t.lease.Worker, turns)
 	if err != nil {
 		l.suspect(before)
 		return false, err
 	}
-	l.serve(t, turns, items)
+	l.serve(t, turns, items, full)
 	return true, nil
 }
 
 // room is how many more items of a lane may be in work; call it under mu.
-func (l *Loop[T]) room(lane int32) int { return l.cfg.LaneSlots - l.lanes[lane] }
+func (l *Loop[T]) room(lane int32) int {
+	if f, ok := l.full[lane]; ok {
+		if time.Now().Before(f.until) {
+			return 0
+		}
+		delete(l.full, lane)
+	}
+	return l.cfg.LaneSlots - l.lanes[lane]
+}
 
-// serve starts what the turns brought and books it.
-func (l *Loop[T]) serve(t *term, turns []Turn, items []T) {
+// untilRoom is how long until the first full lane has room again; 0: none is full.
+func (l *Loop[T]) untilRoom() time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var first time.Time
+	for _, f := range l.full {
+		if first.IsZero() || f.until.Before(first) {
+			first = f.until
+		}
+	}
+	if first.IsZero() {
+		return 0
+	}
+	return max(time.Until(first), time.Millisecond)
+}
+
+// serve starts what the turns brought and books it. A lane that is full keeps its
+// groups: that a turn brought less says nothing of them.
+func (l *Loop[T]) serve(t *term, turns []Turn, items []T, filled []Full) {
 	got := make(map[Group]int, len(turns))
 	newest := make(map[Group]time.Time, len(turns))
 	l.mu.Lock()
@@ -319,8 +369,19 @@ func (l *Loop[T]) serve(t *term, turns []Turn, items []T) {
 		}
 		l.start(t, item)
 	}
+	for _, f := range filled {
+		if f.Wait > 0 {
+			l.full[f.Lane] = full{until: time.Now().Add(f.Wait)}
+		} else { // what ends elsewhere is not heard of: the poll is the truth
+			l.full[f.Lane] = full{until: time.Now().Add(jitter(l.cfg.Poll)), byRelease: true}
+		}
+	}
 	for _, turn := range turns {
-		l.turns.Served(turn, got[turn.Group], newest[turn.Group])
+		brought := got[turn.Group]
+		if _, isFull := l.full[turn.Lane]; isFull {
+			brought = turn.N
+		}
+		l.turns.Served(turn, brought, newest[turn.Group])
 	}
 }
 
@@ -330,6 +391,9 @@ func (l *Loop[T]) release(item T) {
 	delete(l.inFlight, item.Key())
 	l.doubt.note(item.Key(), l.reserved > 0)
 	l.leave(item.Group().Lane, 1)
+	if l.full[item.Group().Lane].byRelease {
+		delete(l.full, item.Group().Lane)
+	}
 	l.mu.Unlock()
 	l.poke()
 }

@@ -128,7 +128,7 @@ func (t *Turns) Served(turn Turn, got int, newest time.Time) {
 		return
 	}
 	c := tenant.classes[turn.Class]
-	if got > 0 {
+	if !newest.IsZero() {
 		c.mark = newest.Add(-slack)
 	}
 	if got >= turn.N || c.seen != turn.seen {

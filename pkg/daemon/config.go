@@ -184,10 +184,17 @@ func (l *loader) check(s *setting, value string) {
 		}
 	}
 	low, high := s.def.Tag.Get("min"), s.def.Tag.Get("max")
-	if low != "" && compare(s.value, low) < 0 {
+	set := s.value
+	if set.Kind() == reflect.Pointer {
+		if set.IsNil() {
+			return
+		}
+		set = set.Elem()
+	}
+	if low != "" && compare(set, low) < 0 {
 		l.fault(s, "%s is too small; it must be %s", shown(value, s.Secret), s.wanted())
 	}
-	if high != "" && compare(s.value, high) > 0 {
+	if high != "" && compare(set, high) > 0 {
 		l.fault(s, "%s is too large; it must be %s", shown(value, s.Secret), s.wanted())
 	}
 }

@@ -17,6 +17,7 @@ type probe struct {
 	PIN     int             `env:"PROBE_PIN" secret:"true" envDefault:"1234"`
 	Wait    time.Duration   `env:"PROBE_WAIT" envDefault:"30s" min:"1s" max:"1h" doc:"How long | at most."`
 	Tries   int             `env:"PROBE_TRIES" envDefault:"5" min:"1"`
+	Most    *int64          `env:"PROBE_MOST" min:"0"`
 	Size    uint16          `env:"PROBE_SIZE" envDefault:"100"`
 	Share   float64         `env:"PROBE_SHARE" envDefault:"0.5" max:"1"`
 	Strict  bool            `env:"PROBE_STRICT"`
@@ -84,6 +85,7 @@ func TestLoadOneFault(t *testing.T) {
 		{"PROBE_WAIT=2h", []string{"PROBE_WAIT:", "too large", "1s to 1h"}},
 		{"PROBE_WAIT=-1s", []string{"PROBE_WAIT:", "too small"}},
 		{"PROBE_TRIES=five", []string{"PROBE_TRIES:", `"five"`, "whole number, at least 1"}},
+		{"PROBE_MOST=-1", []string{"PROBE_MOST:", "too small"}},
 		{"PROBE_TRIES=0", []string{"PROBE_TRIES:", "too small"}},
 		{"PROBE_TRIES=99999999999", []string{"PROBE_TRIES:", "whole number"}},
 		{"PROBE_SIZE=-1", []string{"PROBE_SIZE:", `"-1"`, "whole number"}},

@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/posthouse-io/posthouse/pkg/delivery"
 	"github.com/posthouse-io/posthouse/pkg/outbox"
+	"github.com/posthouse-io/posthouse/pkg/quota"
 	"github.com/posthouse-io/posthouse/pkg/transport"
 	"github.com/posthouse-io/posthouse/streams"
 )
@@ -29,7 +31,7 @@ type Acceptance struct {
 	Lane        int32
 	Recipients  []string
 	Prepared    []byte           // what the transport will send; nil when it could not be prepared
-	Request     []byte           // the raw request, kept only when not prepared
+	Raw         []byte           // the request as it came; kept only when it is not prepared
 	Failure     *delivery.Answer // not nil: accepted as failed, with its marker code
 	SendAt      *time.Time
 	ExpiresAt   *time.Time
@@ -37,6 +39,8 @@ type Acceptance struct {
 	Trace       string
 	Custom      json.RawMessage
 	Hand        bool // a slot is reserved for it: see AcceptHanded
+
+	waits *delivery.Answer // why it waits: its quota is used up
 }
 
 // Acceptation is what became of one Acceptance.
@@ -90,21 +94,42 @@ func (l *Ledger) accept(ctx context.Context, a *acceptance) error {
 		return err
 	}
 	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }()
-	fresh, err := insertKeys(ctx, tx, a.requests, a.results)
+	var charge quota.Charge
+	fresh, err := insertKeys(ctx, tx, a.requests, a.results, func(b *pgx.Batch) {
+		for _, r := range a.requests {
+			if r.Failure == nil && l.charging {
+				charge.Ask(l.bucket(r.Tenant, r.Channel), 1)
+			}
+		}
+		charge.Queue(b, l.quotas)
+	})
 	if err != nil {
 		return err
 	}
+	var notices outbox.Batch
 	if len(fresh) > 0 {
-		if err := a.insert(ctx, tx, fresh); err != nil {
+		prepareLane, err := l.admit(ctx, tx, &charge, fresh, &notices)
+		if err != nil {
 			return err
 		}
+		if err := a.insert(ctx, tx, fresh, prepareLane); err != nil {
+			return err
+		}
+	} else if err := l.refundAll(ctx, tx, &charge); err != nil {
+		return err
 	}
-	return tx.Commit(ctx)
+	if err := tx.Commit(ctx); err != nil {
+		return err
+	}
+	if len(notices.Messages) > 0 {
+		l.notice(notices)
+	}
+	return nil
 }
 
 // insertKeys claims the (tenant, request id) of each request and returns those
 // that were never seen; for the others it reads what was seen first.
-func insertKeys(ctx context.Context, tx pgx.Tx, requests []Acceptance, results []Acceptation) ([]Acceptance, error) {
+func insertKeys(ctx context.Context, tx pgx.Tx, requests []Acceptance, results []Acceptation, also func(*pgx.Batch)) ([]Acceptance, error) {
 	type key struct{ tenant, id string }
 	first := make(map[key]int, len(requests)) // a repeat within the batch follows its first
 	var in struct {
@@ -131,6 +156,7 @@ func insertKeys(ctx context.Context, tx pgx.Tx, requests []Acceptance, results [
 		inserted[k] = true
 		return nil
 	}, in.tenants, in.requestIDs, in.hashes, ids(in.ids))
+	also(&p.batch)
 	if err := tx.SendBatch(ctx, &p.batch).Close(); err != nil {
 		return nil, err
 	}
@@ -175,24 +201,27 @@ func insertKeys(ctx context.Context, tx pgx.Tx, requests []Acceptance, results [
 }
 
 // insert writes all that belongs to fresh requests, column by column.
-func (a *acceptance) insert(ctx context.Context, tx pgx.Tx, fresh []Acceptance) error {
+func (a *acceptance) insert(ctx context.Context, tx pgx.Tx, fresh []Acceptance, prepareLane int32) error {
 	now := time.Now()
 	var c acceptColumns
 	messages := make([]outbox.Message, len(fresh))
 	for i := range fresh {
 		r := clean(fresh[i])
 		r.Hand = r.Hand && a.worker != uuid.Nil
-		fresh[i] = r
 		ev := delivery.Event{ID: r.ID, Version: 1, State: delivery.Pending, Tenant: r.Tenant, Channel: r.Channel, RequestID: r.RequestID,
 			Class: r.Class.String(), At: now, Cause: "accepted", DueAt: r.SendAt, Custom: r.Custom}
-		if r.Failure != nil {
+		switch {
+		case r.Failure != nil:
 			ev.State, ev.Cause, ev.Answer, ev.DueAt = delivery.Failed, "cannot be prepared", r.Failure, nil
+		case r.waits != nil:
+			ev.Cause, ev.Answer, r.Lane = "accepted; its quota is used up", r.waits, prepareLane
 		}
 		body, err := ev.Encode()
 		if err != nil {
 			return err
 		}
 		messages[i] = outbox.Message{ID: ev.Event, Subject: streams.Event(streams.KindDelivery, string(ev.State), string(r.Channel), r.Tenant), Body: body, Trace: r.Trace}
+		fresh[i] = r
 		c.add(&fresh[i], ev.State, messages[i])
 	}
 	p := newPipeline()
@@ -235,7 +264,7 @@ type handing struct{ claimedAt, dueAt time.Time }
 func (r *Acceptance) claimed(worker uuid.UUID, h handing) Claimed {
 	c := Claimed{ID: r.ID, Lane: r.Lane, Tenant: r.Tenant, Class: r.Class, Worker: worker, Fence: 1, Version: 1, ClaimedAt: h.claimedAt, DueAt: h.dueAt,
 		ExpiresAt: r.ExpiresAt, Expired: r.ExpiresAt != nil && !r.ExpiresAt.After(h.claimedAt), Channel: r.Channel, RequestID: r.RequestID, State: delivery.Pending,
-		IsPrepared: r.Prepared != nil, Custom: r.Custom, Trace: r.Trace, Request: r.Request, Prepared: r.Prepared, Ordering: r.OrderingKey,
+		IsPrepared: r.Prepared != nil, Custom: r.Custom, Trace: r.Trace, Prepared: r.Prepared, Ordering: r.OrderingKey,
 		Recipients: make([]transport.Recipient, len(r.Recipients))}
 	for i, address := range r.Recipients {
 		c.Recipients[i] = transport.Recipient{Ordinal: i, Address: address}
@@ -274,8 +303,12 @@ func (c *acceptColumns) add(r *Acceptance, state delivery.State, m outbox.Messag
 	c.requestIDs, c.classes, c.lanes = append(c.requestIDs, r.RequestID), append(c.classes, int16(r.Class)), append(c.lanes, r.Lane)
 	c.states, c.prepared, c.expires = append(c.states, string(state)), append(c.prepared, r.Prepared != nil), append(c.expires, r.ExpiresAt)
 	c.ordering, c.traces = append(c.ordering, orNull(r.OrderingKey)), append(c.traces, orNull(r.Trace))
-	c.custom, c.answers = append(c.custom, r.Custom), append(c.answers, encodeAnswer(r.Failure))
-	c.requests, c.contents = append(c.requests, r.Request), append(c.contents, r.Prepared)
+	c.custom, c.answers = append(c.custom, r.Custom), append(c.answers, encodeAnswer(cmp.Or(r.Failure, r.waits)))
+	raw := r.Raw
+	if r.Prepared != nil {
+		raw = nil
+	}
+	c.requests, c.contents = append(c.requests, raw), append(c.contents, r.Prepared)
 	c.versions, c.subjects, c.events = append(c.versions, 1), append(c.subjects, m.Subject), append(c.events, m.Body)
 	for i, address := range r.Recipients {
 		c.recipientIDs, c.ordinals, c.addresses = append(c.recipientIDs, r.ID), append(c.ordinals, int16(i)), append(c.addresses, address)

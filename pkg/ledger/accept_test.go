@@ -112,7 +112,7 @@ func TestAcceptWhatCannotBePrepared(t *testing.T) {
 	t.Parallel()
 	b := open(t)
 	r := b.request("acme", "1")
-	r.Prepared, r.Request, r.Failure = nil, []byte(`{}`), &delivery.Answer{Category: delivery.InvalidInput, Code: "CONTENT_INVALID", Text: "empty\x00\nbody"}
+	r.Prepared, r.Raw, r.Failure = nil, []byte(`{}`), &delivery.Answer{Category: delivery.InvalidInput, Code: "CONTENT_INVALID", Text: "empty\x00\nbody"}
 	b.accept(t, r)
 	s, err := b.Status(t.Context(), r.ID)
 	if err != nil || s.State != delivery.Failed || s.Version != 1 || s.Gate.Name != "final" || string(s.Answer) == "" {

@@ -9,18 +9,6 @@ import (
 	"github.com/posthouse-io/posthouse/pkg/delivery"
 )
 
-// audit writes one row per target, in the transaction of the action.
-func audit(ctx context.Context, tx pgx.Tx, w delivery.Warrant, action string, targets, results []string) error {
-	rows := make([][16]byte, len(targets))
-	for i := range rows {
-		rows[i] = newBatchID() // version 7, so entries stand in the order of time
-	}
-	if _, err := tx.Exec(ctx, insertAudit, w.By, action, w.Why, rows, targets, results); err != nil {
-		return fmt.Errorf("audit: %w", err)
-	}
-	return nil
-}
-
 // Audit lists what operators have done, newest first.
 func (l *Ledger) Audit(ctx context.Context, f delivery.AuditFilter) ([]delivery.AuditEntry, error) {
 	if f.Limit <= 0 {

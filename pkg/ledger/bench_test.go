@@ -85,7 +85,7 @@ func BenchmarkClaimAndSettle(bench *testing.B) {
 				}
 				at := time.Now()
 				asked := turns.Next(500, func(int32) int { return 500 }, at)
-				taken, err := b.work.Claim(ctx, worker, asked)
+				taken, _, err := b.work.Claim(ctx, worker, asked)
 				if err != nil {
 					bench.Fatal(err)
 				}

@@ -3,8 +3,8 @@ package ledger
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -12,6 +12,7 @@ import (
 
 	"github.com/posthouse-io/posthouse/pkg/claim"
 	"github.com/posthouse-io/posthouse/pkg/delivery"
+	"github.com/posthouse-io/posthouse/pkg/lane"
 	"github.com/posthouse-io/posthouse/pkg/transport"
 )
 
@@ -42,6 +43,7 @@ type Claimed struct {
 	Recipients []transport.Recipient // those still waiting
 	Accepted   int                   // recipients that earlier attempts brought home
 	Ordering   string
+	Gate       lane.View // of its lane, as the claim found it
 }
 
 // Key names it in the queue.
@@ -62,7 +64,12 @@ func (c Claimed) Since() time.Time { return c.ClaimedAt }
 const promotePage = 1000
 
 // Deliveries is the ledger as the source of work that package claim takes from.
-type Deliveries struct{ *Ledger }
+type Deliveries struct {
+	*Ledger
+	// HalfOpen is called for a lane that was shut by its breaker and may be probed
+	// now; it returns once that is written. Nil: such lanes stay shut.
+	HalfOpen func(ctx context.Context, lane int32) error
+}
 
 // Look promotes waiting rows whose time has come and lists groups with ready
 // work after the given one.
@@ -81,20 +88,39 @@ func (l Deliveries) Look(ctx context.Context, after claim.Group, limit int) (cla
 		glance.NextDue = max(0, time.Duration(seconds*float64(time.Second)))
 		return err
 	})
+	probe := make(map[int32]bool)
 	p.query(scanReady, func(rows pgx.Rows) error {
 		var f claim.Found
-		err := rows.Scan(&f.Lane, &f.Tenant, &f.Class, &f.Shut)
+		var reopens *float64
+		var probed bool
+		err := rows.Scan(&f.Lane, &f.Tenant, &f.Class, &f.Shut, &reopens, &probed)
+		if f.Shut && reopens != nil {
+			f.Reopens = max(time.Duration(*reopens*float64(time.Second)), time.Millisecond)
+			if glance.NextDue < 0 || f.Reopens < glance.NextDue {
+				glance.NextDue = f.Reopens
+			}
+		}
+		if probed && !f.Shut {
+			probe[f.Lane] = true
+		}
 		glance.Found = append(glance.Found, f)
 		return err
 	}, after.Lane, after.Tenant, after.Class, limit)
 	if err := l.run(ctx, p); err != nil {
 		return claim.Glance{}, fmt.Errorf("look for work: %w", err)
 	}
+	for id := range probe {
+		if l.HalfOpen != nil {
+			if err := l.HalfOpen(ctx, id); err != nil {
+				return claim.Glance{}, err
+			}
+		}
+	}
 	return glance, nil
 }
 
 // Claim takes the rows of the given turns under the worker's lease.
-func (l Deliveries) Claim(ctx context.Context, worker uuid.UUID, turns []claim.Turn) ([]Claimed, error) {
+func (l Deliveries) Claim(ctx context.Context, worker uuid.UUID, turns []claim.Turn) ([]Claimed, []claim.Full, error) {
 	n := len(turns)
 	lanes, tenants, classes := make([]int32, n), make([]string, n), make([]int16, n)
 	marks, counts := make([]time.Time, n), make([]int32, n)
@@ -104,7 +130,9 @@ func (l Deliveries) Claim(ctx context.Context, worker uuid.UUID, turns []claim.T
 		total += t.N
 	}
 	taken := make([]Claimed, 0, total)
+	distinct := slices.Compact(slices.Sorted(slices.Values(lanes)))
 	p := newPipeline()
+	p.exec(lockGates, distinct)
 	p.query(claimRows, func(rows pgx.Rows) error {
 		c, err := scanClaimed(rows, nil)
 		if err != nil {
@@ -114,10 +142,27 @@ func (l Deliveries) Claim(ctx context.Context, worker uuid.UUID, turns []claim.T
 		taken = append(taken, c)
 		return nil
 	}, [16]byte(worker), lanes, tenants, classes, marks, counts)
+	var full []claim.Full
+	views := make(map[int32]lane.View, len(distinct))
+	p.query(gates, func(rows pgx.Rows) error {
+		v, wait, err := lane.Scan(rows)
+		views[v.ID] = v
+		if wait == nil || *wait > 0 {
+			f := claim.Full{Lane: v.ID}
+			if wait != nil {
+				f.Wait = max(time.Duration(*wait*float64(time.Second)), time.Millisecond)
+			}
+			full = append(full, f)
+		}
+		return err
+	}, distinct)
 	if err := l.run(ctx, p); err != nil {
-		return nil, fmt.Errorf("claim: %w", err)
+		return nil, nil, fmt.Errorf("claim: %w", err)
 	}
-	return taken, nil
+	for i := range taken {
+		taken[i].Gate = views[taken[i].Lane]
+	}
+	return taken, full, nil
 }
 
 // scanClaimed reads the columns that claim and stuck share, and the owner when
@@ -198,15 +243,5 @@ func (l *Ledger) Leave(ctx context.Context, worker uuid.UUID) error {
 
 // Lane returns the id of the lane with this key and makes it when there is none.
 func (l *Ledger) Lane(ctx context.Context, key, kind string) (int32, error) {
-	var id int32
-	err := l.db.QueryRow(ctx, selectLane, key).Scan(&id)
-	if errors.Is(err, pgx.ErrNoRows) {
-		if _, err = l.db.Exec(ctx, insertLane, key, kind); err == nil {
-			err = l.db.QueryRow(ctx, selectLane, key).Scan(&id)
-		}
-	}
-	if err != nil {
-		return 0, fmt.Errorf("lane %s: %w", key, err)
-	}
-	return id, nil
+	return lane.ID(ctx, l.db, key, kind)
 }

@@ -33,7 +33,7 @@ func (b *book) claim(t testing.TB, worker uuid.UUID, n int, tenants ...string) [
 	for _, tenant := range tenants {
 		turns = append(turns, claim.Turn{Group: b.group(tenant), N: n})
 	}
-	taken, err := b.work.Claim(t.Context(), worker, turns)
+	taken, _, err := b.work.Claim(t.Context(), worker, turns)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -85,7 +85,7 @@ func TestTwoClaimersNeverTakeTheSame(t *testing.T) {
 		w := b.join(t, time.Minute)
 		wg.Go(func() {
 			for miss := 0; miss < 3; {
-				taken, err := b.work.Claim(t.Context(), w, []claim.Turn{{Group: b.group("a"), N: 7}})
+				taken, _, err := b.work.Claim(t.Context(), w, []claim.Turn{{Group: b.group("a"), N: 7}})
 				if err != nil {
 					t.Error(err)
 					return
@@ -216,7 +216,7 @@ func TestAClaimDoesNotMixOldAndNew(t *testing.T) {
 	done := make(chan error, 1)
 	go func() {
 		var err error
-		taken, err = b.work.Claim(t.Context(), slow, []claim.Turn{{Group: b.group("a"), N: 2}})
+		taken, _, err = b.work.Claim(t.Context(), slow, []claim.Turn{{Group: b.group("a"), N: 2}})
 		done <- err
 	}()
 	waitFor(t, func() bool {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/posthouse-io/posthouse/pkg/audit"
 	"github.com/posthouse-io/posthouse/pkg/delivery"
 )
 
@@ -83,7 +84,7 @@ func (l *Ledger) StartJob(ctx context.Context, c delivery.JobCommand) (*delivery
 			total.Count, total.Complete); err != nil {
 			return err
 		}
-		return audit(ctx, tx, c.Warrant, "job.start", []string{id.String()}, []string{fmt.Sprintf("%s of %d", c.Kind, total.Count)})
+		return audit.Write(ctx, tx, c.Warrant, "job.start", []string{id.String()}, []string{fmt.Sprintf("%s of %d", c.Kind, total.Count)})
 	})
 	if err != nil {
 		return nil, err
@@ -114,7 +115,7 @@ func (l *Ledger) TurnJob(ctx context.Context, c delivery.JobControl, want delive
 		} else if _, err := tx.Exec(ctx, turnJob, [16]byte(c.ID), string(want)); err != nil {
 			return err
 		}
-		return audit(ctx, tx, c.Warrant, action, []string{c.ID.String()}, []string{result})
+		return audit.Write(ctx, tx, c.Warrant, action, []string{c.ID.String()}, []string{result})
 	})
 	if err != nil {
 		return nil, err

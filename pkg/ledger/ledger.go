@@ -11,12 +11,17 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/posthouse-io/posthouse/pkg/claim"
+	"github.com/posthouse-io/posthouse/pkg/outbox"
+	"github.com/posthouse-io/posthouse/pkg/quota"
 )
 
 // Ledger writes to one database.
 type Ledger struct {
-	db    *pgxpool.Pool
-	ready func(...claim.Group)
+	db       *pgxpool.Pool
+	ready    func(...claim.Group)
+	charging bool
+	quotas   quota.Config
+	notice   func(outbox.Batch)
 }
 
 // New opens the book on a migrated database.

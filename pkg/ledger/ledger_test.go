@@ -88,7 +88,7 @@ func (b *book) claimAll(t testing.TB, n int) []ledger.Claimed {
 			turns = append(turns, claim.Turn{Group: f.Group, N: n})
 		}
 	}
-	taken, err := b.work.Claim(t.Context(), worker, turns)
+	taken, _, err := b.work.Claim(t.Context(), worker, turns)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -65,7 +65,7 @@ func (m *model) accept(r *rapid.T) {
 			past := time.Now().Add(-time.Second)
 			a.ExpiresAt = &past
 		case 2:
-			a.Failure, a.Request, a.Prepared = &delivery.Answer{Code: "CONTENT_INVALID"}, []byte("{}"), nil
+			a.Failure, a.Raw, a.Prepared = &delivery.Answer{Code: "CONTENT_INVALID"}, []byte("{}"), nil
 		}
 		batch = append(batch, a)
 	}
@@ -103,7 +103,7 @@ func (m *model) worker(r *rapid.T) uuid.UUID { return rapid.SampledFrom(m.names)
 
 func (m *model) claim(r *rapid.T) {
 	w, n := m.worker(r), rapid.IntRange(1, 5).Draw(r, "n")
-	taken, err := m.work.Claim(m.t.Context(), w, []claim.Turn{{Group: m.group("a"), N: n}, {Group: m.group("b"), N: n}})
+	taken, _, err := m.work.Claim(m.t.Context(), w, []claim.Turn{{Group: m.group("a"), N: n}, {Group: m.group("b"), N: n}})
 	if err != nil {
 		m.fatal(r, "claim: %v", err)
 	}
@@ -390,7 +390,9 @@ func (m *model) check(r *rapid.T) {
 		"attempts are not numbered by their fences": `SELECT count(*) FROM attempt a JOIN attempt b ON a.delivery_id = b.delivery_id AND a.fence < b.fence AND a.number >= b.number
 			WHERE a.verdict <> 'late' AND b.verdict <> 'late'`,
 		"sent without an accepted recipient, or with one that waits": `SELECT count(*) FROM delivery d WHERE d.state = 'sent' AND
+			(SELECT count(*) FROM recipient r WHERE r.delivery_id = d.id) > 1 AND
 			((SELECT count(*) FROM recipient r WHERE r.delivery_id = d.id AND r.state = 'accepted') = 0 OR EXISTS (SELECT FROM recipient r WHERE r.delivery_id = d.id AND r.state = 'pending'))`,
+		"sent with its sole recipient refused": `SELECT count(*) FROM delivery d WHERE d.state = 'sent' AND d.prepared AND NOT EXISTS (SELECT FROM recipient r WHERE r.delivery_id = d.id AND r.state <> 'refused')`,
 		"given up, and a recipient waits": `SELECT count(*) FROM delivery d WHERE d.state IN ('dead', 'failed') AND d.prepared AND EXISTS (SELECT FROM recipient r WHERE r.delivery_id = d.id AND r.state = 'pending')`,
 	} {
 		if n := m.count(m.t, wrong); n != 0 {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/posthouse-io/posthouse/pkg/audit"
 	"github.com/posthouse-io/posthouse/pkg/claim"
 	"github.com/posthouse-io/posthouse/pkg/delivery"
 	"github.com/posthouse-io/posthouse/pkg/outbox"
@@ -80,7 +81,7 @@ func (l *Ledger) command(ctx context.Context, o order, named []delivery.ID) (Car
 			for i, id := range page {
 				targets[i], results[i] = id.String(), string(done.effects[id])
 			}
-			return audit(ctx, tx, o.warrant, o.action, targets, results)
+			return audit.Write(ctx, tx, o.warrant, o.action, targets, results)
 		})
 		if err != nil {
 			return all, err

@@ -152,7 +152,7 @@ func TestOrderUnderConcurrency(t *testing.T) {
 				if _, err := b.work.Look(t.Context(), claim.Group{}, 10); err != nil {
 					t.Error(err)
 				}
-				taken, err := b.work.Claim(t.Context(), worker, []claim.Turn{{Group: b.group("acme"), N: 5}})
+				taken, _, err := b.work.Claim(t.Context(), worker, []claim.Turn{{Group: b.group("acme"), N: 5}})
 				if err != nil {
 					t.Error(err)
 				}

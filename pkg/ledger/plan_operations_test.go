@@ -37,7 +37,6 @@ func operationPlans() map[string]planned {
 		"pageOfArchive":    {filter, []string{"dead_letter_aggregate", "delivery_*_pkey"}},
 		"lockLetters":      {`'{a.1,b.2}'`, []string{"dead_letter_pkey"}},
 		"triageLetters":    {`'{a.1,b.2}', 'resolved', 'r'`, []string{"dead_letter_pkey"}},
-		"insertAudit":      {`'a', 'retry', 'why', ` + anIDs + `, '{a,b}', '{c,d}'`, nil},
 		"selectAudit":      {`'', '', ` + anID + `, 50`, []string{"audit_pkey"}},
 		"selectAuditOf":    {`'x', ` + anID + `, '', '', ` + anID + `, 50`, []string{"audit_target", "operation_result_delivery"}},
 	}

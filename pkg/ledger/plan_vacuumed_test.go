@@ -18,7 +18,7 @@ func TestPlansOnAQueueThatWasSeenEmpty(t *testing.T) {
 		t.Fatal(err)
 	}
 	all, listed := statements(t, "sql.go"), plans()
-	for _, name := range []string{"claimRows", "promote", "settle"} {
+	for _, name := range []string{"claimRows", "promote", "settle", "giveBack", "unblock"} {
 		tx, err := b.db.Begin(t.Context())
 		if err != nil {
 			t.Fatal(err)

@@ -22,7 +22,7 @@ var someone = delivery.Warrant{By: "ann", Why: "the server is back"}
 // unprepared is accepted as failed, since it could not be prepared.
 func (b *book) unprepared(tenant, id string) ledger.Acceptance {
 	r := b.request(tenant, id)
-	r.Prepared, r.Request, r.Failure = nil, []byte(`{"version":1}`), &delivery.Answer{Category: delivery.Config, Code: "CONFIG_NOT_RESOLVABLE"}
+	r.Prepared, r.Raw, r.Failure = nil, []byte(`{"version":1}`), &delivery.Answer{Category: delivery.Config, Code: "CONFIG_NOT_RESOLVABLE"}
 	return r
 }
 
@@ -209,13 +209,13 @@ func TestRetryPreparesAfresh(t *testing.T) {
 	b.accept(t, r)
 	b.effect(t, b.retry(t, r.ID), delivery.EffectQueued)
 	k := b.claimAll(t, 10)[0]
-	if k.ID != r.ID || k.IsPrepared || string(k.Request) != string(r.Request) || k.Lane == b.lane {
+	if k.ID != r.ID || k.IsPrepared || string(k.Request) != string(r.Raw) || k.Lane == b.lane {
 		t.Fatalf("claimed %+v", k)
 	}
 	content := ledger.Content{Prepared: []byte("content"), Recipients: []string{"a@example.test", "b@example.test"}, Lane: b.lane}
 	for _, want := range []bool{true, false} { // the second is a repeat after a lost answer
-		if stored, err := b.Prepare(t.Context(), k, content); err != nil || stored != want {
-			t.Fatal(stored, err)
+		if done, err := b.Prepare(t.Context(), k, content); err != nil || done.Stored != want {
+			t.Fatal(done.Stored, err)
 		}
 	}
 	s := b.status(t, r.ID)
@@ -399,7 +399,7 @@ func TestRetryBesideItselfAndAClaim(t *testing.T) {
 		}
 		for range 3 {
 			wg.Go(func() {
-				got, err := b.work.Claim(t.Context(), w, []claim.Turn{{Group: b.group("acme"), N: 10}})
+				got, _, err := b.work.Claim(t.Context(), w, []claim.Turn{{Group: b.group("acme"), N: 10}})
 				if err != nil {
 					t.Error(err)
 				}
@@ -481,15 +481,15 @@ func (m *model) prepare(r *rapid.T) {
 	}
 	g := m.group("a")
 	g.Lane = lane
-	taken, err := m.work.Claim(m.t.Context(), m.worker(r), []claim.Turn{{Group: g, N: 1}})
+	taken, _, err := m.work.Claim(m.t.Context(), m.worker(r), []claim.Turn{{Group: g, N: 1}})
 	if err != nil || len(taken) == 0 {
 		return
 	}
 	c := taken[0]
 	m.all[c.ID].fence = c.Fence
 	if rapid.Bool().Draw(r, "can be") {
-		if stored, err := m.Prepare(m.t.Context(), c, ledger.Content{Prepared: []byte("x"), Recipients: []string{"a@x.test"}, Lane: m.lane}); err != nil || !stored {
-			m.fatal(r, "prepare: %v %v", stored, err)
+		if done, err := m.Prepare(m.t.Context(), c, ledger.Content{Prepared: []byte("x"), Recipients: []string{"a@x.test"}, Lane: m.lane}); err != nil || !done.Stored {
+			m.fatal(r, "prepare: %v %v", done.Stored, err)
 		}
 		return
 	}

@@ -162,7 +162,7 @@ func (c *settleColumns) add(s *Settlement) (outbox.Message, error) {
 		return m, fmt.Errorf("settle %s: %w", s.Claimed.ID, err)
 	}
 	recipients := []byte("[]")
-	if len(s.Decision.Recipients) > 0 {
+	if len(s.Decision.Recipients) > 0 && !s.plain() {
 		if recipients, err = json.Marshal(s.recipients()); err != nil {
 			return m, fmt.Errorf("settle %s: %w", s.Claimed.ID, err)
 		}
@@ -178,6 +178,14 @@ func (c *settleColumns) add(s *Settlement) (outbox.Message, error) {
 		c.orderingTenants, c.ordering = append(c.orderingTenants, k.Tenant), append(c.ordering, k.Ordering)
 	}
 	return m, nil
+}
+
+// plain tells the common case: one recipient, accepted at last. Its row is left as
+// it is, since under a delivery that is sent "pending" can only mean accepted; its
+// answer is the delivery's.
+func (s *Settlement) plain() bool {
+	return s.Decision.State == delivery.Sent && len(s.Claimed.Recipients) == 1 && s.Claimed.Accepted == 0 &&
+		len(s.Decision.Recipients) == 1 && s.Decision.Recipients[0].Verdict == delivery.Accepted
 }
 
 // storedAnswer is the JSON of attempt.answer and delivery.answer.

@@ -54,12 +54,15 @@ SELECT pg_advisory_xact_lock(hashtextextended(key, 7)) FROM (
 // insertQueue: a row whose ordering key has an older one in the queue waits
 // blocked until that one leaves. Places are drawn in the order of the batch. Rows
 // for which a slot is reserved ($9) are leased to the worker $8 at once, if their
-// lane is open and nothing older waits in it.
+// lane is open, needs no counting, and nothing older waits in it.
 const insertQueue = `
 WITH open AS MATERIALIZED (
     SELECT l.id FROM (SELECT DISTINCT u.lane FROM unnest($2::int[], $9::boolean[]) AS u (lane, hand) WHERE u.hand) w
-    JOIN lane l ON l.id = w.lane AND (l.shut_until IS NULL OR l.shut_until <= now()) AND (l.paused_until IS NULL OR l.paused_until <= now())
+    JOIN lane l ON l.id = w.lane AND NOT l.guarded AND lane_open(l.shut_until, l.full_until, l.paused_until)
     WHERE NOT EXISTS (SELECT FROM queue o WHERE o.kind = 'delivery' AND o.state = 'ready' AND o.lane = l.id)
+      AND NOT EXISTS (SELECT FROM pause p WHERE p.scope = 'channel' AND p.name = l.channel AND p.until > now())
+), rest AS MATERIALIZED (
+    SELECT p.name FROM pause p WHERE p.scope = 'tenant' AND p.until > now()
 )
 INSERT INTO queue (kind, id, lane, tenant, class, state, due_at, version, expires_at, ordering_key, place, owner, fence, claimed_at)
 SELECT 'delivery', y.id, y.lane, y.tenant, y.class, y.state, greatest(y.send_at, now()), 1, y.expires_at, y.ordering_key,
@@ -69,7 +72,7 @@ FROM (SELECT x.*,
              CASE WHEN x.ordering_key IS NOT NULL AND (x.nth > 1
                        OR EXISTS (SELECT FROM queue o WHERE o.tenant = x.tenant AND o.ordering_key = x.ordering_key)) THEN 'blocked'
                   WHEN x.send_at > now() THEN 'waiting'
-                  WHEN x.hand AND EXISTS (SELECT FROM open WHERE open.id = x.lane) THEN 'leased'
+                  WHEN x.hand AND EXISTS (SELECT FROM open WHERE open.id = x.lane) AND NOT EXISTS (SELECT FROM rest WHERE rest.name = x.tenant) THEN 'leased'
                   ELSE 'ready' END AS state
       FROM (SELECT id, lane, tenant, class, send_at, expires_at, ordering_key, hand,
                    CASE WHEN ordering_key IS NOT NULL THEN row_number() OVER (PARTITION BY tenant, ordering_key ORDER BY ord) END AS nth, ord
@@ -82,12 +85,6 @@ const insertEvents = `
 INSERT INTO event (aggregate, version, kind, state, subject, body)
 SELECT id, version, 'delivery', state, subject, body
 FROM unnest($1::uuid[], $2::int[], $3::text[], $4::text[], $5::bytea[]) AS x (id, version, state, subject, body)`
-
-// Lanes ----------------------------------------------------------------------
-
-const insertLane = `INSERT INTO lane (key, kind) VALUES ($1, $2) ON CONFLICT (key) DO NOTHING`
-
-const selectLane = `SELECT id FROM lane WHERE key = $1`
 
 // Workers --------------------------------------------------------------------
 
@@ -108,8 +105,9 @@ AND NOT EXISTS (SELECT FROM queue q WHERE q.state = 'leased' AND q.owner = w.id)
 // Claim ----------------------------------------------------------------------
 
 // scanReady walks from one (lane, tenant, class) with ready work to the next by
-// index queue_ready: one probe each, however many rows they hold. Groups of a
-// lane that is shut or paused are left out.
+// index queue_ready: one probe each, however many rows they hold. It tells which
+// are shut (open breaker, used-up limit, pause) and for how many seconds (NULL: no
+// end is known), and which lanes wait for a probe.
 const scanReady = `
 WITH RECURSIVE g AS (
     (SELECT q.lane, q.tenant, q.class, 1 AS n FROM queue q
@@ -123,21 +121,59 @@ WITH RECURSIVE g AS (
     WHERE g.n < $4
 )
 SELECT g.lane, g.tenant, g.class,
-       l.shut_until IS NOT NULL AND l.shut_until > now() OR l.paused_until IS NOT NULL AND l.paused_until > now()
+       NOT lane_open(l.shut_until, l.full_until, l.paused_until) OR p.until IS NOT NULL,
+       CASE WHEN isfinite(w.until) THEN extract(epoch FROM w.until - clock_timestamp())::float8 END,
+       l.breaker = 'open' AND l.shut_until <= now()
 FROM g JOIN lane l ON l.id = g.lane
+CROSS JOIN LATERAL (SELECT greatest((SELECT p.until FROM pause p WHERE p.scope = 'tenant' AND p.name = g.tenant AND p.until > now()),
+                                    (SELECT p.until FROM pause p WHERE p.scope = 'channel' AND p.name = l.channel AND p.until > now())) AS until) p
+CROSS JOIN LATERAL (SELECT greatest(l.shut_until, l.full_until, l.paused_until, p.until) AS until) w
 ORDER BY g.n`
+
+// lockGates locks those of the lanes whose traffic is counted, and notes them for
+// the rest of the transaction. What another instance is counting at this moment is
+// passed over. It is a statement of its own: the one that counts must see all that
+// earlier holders of the lock have committed.
+const lockGates = `
+SELECT set_config('posthouse.gates', coalesce(string_agg(g.id::text, ','), ''), true) FROM (
+    SELECT l.id FROM lane l WHERE l.id = ANY ($1::int[]) AND l.guarded ORDER BY l.id FOR NO KEY UPDATE OF l SKIP LOCKED) g`
 
 // claimRows takes up to n rows of each turn, oldest first from the turn's low-water
 // mark on. It locks only what it takes, in a materialised step (a plan may
 // evaluate anything else more than once), and skips what others hold and lanes
-// that are shut or paused; a skip writes nothing. A row that went through other
-// hands while this statement ran is locked as it is now but joined to its delivery
-// as it was: the fence tells the two apart, and the row is left for the next claim.
+// that are shut or paused; a skip writes nothing. Of a guarded lane (see lockGates)
+// it takes no more than is free there, and books what the lane's rate allows. A row
+// that went through other hands while this statement ran is locked as it is now but
+// joined to its delivery as it was: the fence tells the two apart, and the row is
+// left for the next claim.
 const claimRows = `
-WITH pick AS MATERIALIZED (
+WITH turn AS MATERIALIZED (
+    SELECT t.lane, t.tenant, t.class, t.mark, t.n, t.ord, l.guarded
+    FROM unnest($2::int[], $3::text[], $4::smallint[], $5::timestamptz[], $6::int[]) WITH ORDINALITY AS t (lane, tenant, class, mark, n, ord)
+    JOIN lane l ON l.id = t.lane AND lane_open(l.shut_until, l.full_until, l.paused_until)
+    WHERE (NOT l.guarded OR l.id = ANY (string_to_array(current_setting('posthouse.gates', true), ',')::int[]))
+      AND NOT EXISTS (SELECT FROM pause p WHERE p.scope = 'tenant' AND p.name = t.tenant AND p.until > now())
+      AND NOT EXISTS (SELECT FROM pause p WHERE p.scope = 'channel' AND p.name = l.channel AND p.until > now())
+), room AS MATERIALIZED (
+    SELECT l.id, greatest(0, least(
+               CASE l.breaker WHEN 'open' THEN 0 WHEN 'half_open' THEN l.probes - l.probed - b.busy ELSE 1000000 END,
+               l.max_in_flight - b.busy, l.cap - b.busy,
+               l.daily_limit - CASE WHEN l.day = (now() AT TIME ZONE 'UTC')::date THEN l.day_used ELSE 0 END,
+               rate_burst(r.rate) - ceil(greatest(0, extract(epoch FROM l.rate_tat - now())::float8) / rate_interval(r.rate) - 0.000001))) AS free
+    FROM (SELECT DISTINCT t.lane FROM turn t WHERE t.guarded) w
+    JOIN lane l ON l.id = w.lane
+    CROSS JOIN LATERAL (SELECT least(l.rate_limit, l.rate_cap) AS rate) r
+    CROSS JOIN LATERAL (SELECT count(*)::int AS busy FROM worker k CROSS JOIN LATERAL (
+        SELECT FROM queue q WHERE q.state = 'leased' AND q.owner = k.id AND q.lane = l.id) q) b
+), share AS MATERIALIZED (
+    SELECT t.lane, t.tenant, t.class, t.mark,
+           CASE WHEN NOT t.guarded THEN t.n
+                ELSE greatest(0, least(t.n, r.free - coalesce(sum(t.n) OVER (PARTITION BY t.lane ORDER BY t.ord ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0)))::int
+           END AS n
+    FROM turn t LEFT JOIN room r ON r.id = t.lane
+), pick AS MATERIALIZED (
     SELECT q.kind, q.id, q.due_at, q.fence
-    FROM unnest($2::int[], $3::text[], $4::smallint[], $5::timestamptz[], $6::int[]) AS t (lane, tenant, class, mark, n)
-    JOIN lane l ON l.id = t.lane AND (l.shut_until IS NULL OR l.shut_until <= now()) AND (l.paused_until IS NULL OR l.paused_until <= now())
+    FROM share t
     CROSS JOIN LATERAL (
         SELECT q.kind, q.id, q.due_at, q.fence FROM queue q
         WHERE q.kind = 'delivery' AND q.state = 'ready' AND q.lane = t.lane AND q.tenant = t.tenant AND q.class = t.class AND q.due_at >= t.mark
@@ -147,6 +183,19 @@ WITH pick AS MATERIALIZED (
     UPDATE queue q SET state = 'leased', owner = $1, fence = q.fence + 1, claimed_at = clock_timestamp()
     FROM pick WHERE q.kind = ANY (ARRAY[pick.kind]) AND q.id = pick.id AND q.fence = pick.fence
     RETURNING q.id, q.lane, q.tenant, q.class, q.fence, q.version, q.claimed_at, pick.due_at, q.ordering_key, q.expires_at, q.expires_at <= clock_timestamp() AS expired
+), spent AS (
+    UPDATE lane l SET rate_tat = w.tat, day = w.day, day_used = w.used,
+           full_until = CASE WHEN w.used >= l.daily_limit THEN (w.day + 1)::timestamp AT TIME ZONE 'UTC'
+                             ELSE w.tat - make_interval(secs => (rate_burst(w.rate) - 1) * rate_interval(w.rate)) END,
+           full_reason = CASE WHEN w.used >= l.daily_limit THEN 'its limit of ' || l.daily_limit || ' a day is used up'
+                              ELSE coalesce('its limit of ' || w.rate || ' a minute is used up', '') END
+    FROM room r CROSS JOIN LATERAL (SELECT count(*)::int AS n FROM taken t WHERE t.lane = r.id) c
+    CROSS JOIN LATERAL (
+        SELECT x.rate, greatest(x.tat, now()) + make_interval(secs => c.n * rate_interval(x.rate)) AS tat, x.today AS day, x.used + c.n AS used
+        FROM (SELECT least(k.rate_limit, k.rate_cap) AS rate, coalesce(k.rate_tat, now()) AS tat, (now() AT TIME ZONE 'UTC')::date AS today,
+                     CASE WHEN k.day = (now() AT TIME ZONE 'UTC')::date THEN k.day_used ELSE 0 END AS used
+              FROM lane k WHERE k.id = r.id) x) w
+    WHERE l.id = r.id AND c.n > 0 AND (l.rate_limit IS NOT NULL OR l.daily_limit IS NOT NULL)
 )
 SELECT t.id, t.lane, t.tenant, t.class, t.fence, t.version, t.claimed_at, t.due_at, coalesce(t.expired, false), t.ordering_key,
        d.channel, d.request_id, d.state, d.attempts, d.retries, d.prepared, d.custom, d.trace, t.expires_at,
@@ -159,6 +208,20 @@ CROSS JOIN LATERAL (
            array_agg(r.address ORDER BY r.ordinal) FILTER (WHERE r.state = 'pending') AS addresses,
            count(*) FILTER (WHERE r.state = 'accepted') AS accepted
     FROM recipient r WHERE r.delivery_id = t.id) r`
+
+// gates tells of lanes what a claim and the worker after it need to know: wait is
+// 0 while there is room, the seconds until its limit allows the next send, or NULL
+// when only the end of something in work makes room.
+const gates = `
+SELECT l.id, l.key, l.guarded, l.breaker, l.version, l.shut_until, l.opened_at, l.failures, l.shut_reason, coalesce(l.cap, 0), coalesce(l.rate_cap, 0),
+       CASE WHEN NOT l.guarded THEN 0::float8
+            WHEN l.full_until > clock_timestamp() THEN extract(epoch FROM l.full_until - clock_timestamp())::float8
+            WHEN NOT l.id = ANY (string_to_array(current_setting('posthouse.gates', true), ',')::int[]) THEN 0.05::float8
+            WHEN least(CASE l.breaker WHEN 'open' THEN 0 WHEN 'half_open' THEN l.probes - l.probed - b.busy ELSE 1000000 END,
+                       l.max_in_flight - b.busy, l.cap - b.busy) > 0 THEN 0::float8 END
+FROM unnest($1::int[]) AS x (id) JOIN lane l ON l.id = x.id
+CROSS JOIN LATERAL (SELECT count(*)::int AS busy FROM worker k CROSS JOIN LATERAL (
+    SELECT FROM queue q WHERE l.guarded AND q.state = 'leased' AND q.owner = k.id AND q.lane = l.id) q) b`
 
 // promote makes waiting rows ready whose time has come, oldest first.
 const promote = `
@@ -236,15 +299,18 @@ UPDATE queue q SET state = CASE WHEN q.due_at > clock_timestamp() THEN 'waiting'
 FROM (SELECT DISTINCT tenant, ordering_key FROM unnest($1::text[], $2::text[]) AS x (tenant, ordering_key)) k
 CROSS JOIN LATERAL (
     SELECT h.kind, h.id FROM queue h WHERE h.tenant = k.tenant AND h.ordering_key = k.ordering_key ORDER BY h.place LIMIT 1) head
-WHERE q.kind = head.kind AND q.id = head.id AND q.state = 'blocked'
+WHERE q.kind = ANY (ARRAY[head.kind]) AND q.id = head.id AND q.state = 'blocked'
 RETURNING q.lane, q.tenant, q.class`
 
 // giveBack returns rows whose attempt never began: nothing is counted, no
 // version, no event.
 const giveBack = `
+WITH x AS MATERIALIZED (
+    SELECT u.id, u.fence, u.worker, u.delay, 'delivery'::text AS kind FROM unnest($1::uuid[], $2::int[], $3::uuid[], $4::float8[]) AS u (id, fence, worker, delay)
+)
 UPDATE queue q SET state = 'waiting', due_at = clock_timestamp() + make_interval(secs => x.delay), owner = NULL, claimed_at = NULL
-FROM unnest($1::uuid[], $2::int[], $3::uuid[], $4::float8[]) AS x (id, fence, worker, delay)
-WHERE q.kind = 'delivery' AND q.id = x.id AND q.fence = x.fence AND q.owner = x.worker`
+FROM x
+WHERE q.kind = ANY (ARRAY[x.kind]) AND q.id = x.id AND q.fence = x.fence AND q.owner = x.worker`
 
 // settledAttempts tells which of these attempts are already in the book: after
 // a commit whose answer was lost, ours are.
@@ -338,20 +404,30 @@ const deliveryOfRequest = `SELECT delivery_id FROM request_key WHERE tenant = $1
 const selectStatus = `
 SELECT d.tenant, d.channel, d.request_id, d.class, d.state, d.version, d.attempts, d.retries, d.expires_at, d.changed_at, d.answer,
        l.key, q.state, q.due_at, q.claimed_at, q.owner, w.lease_until,
-       coalesce(l.shut_until > now(), false), CASE WHEN isfinite(l.shut_until) THEN l.shut_until END, l.shut_reason,
+       coalesce(l.shut_until > now(), false), l.breaker, l.shut_until, l.opened_at, l.failures, l.shut_reason,
+       CASE WHEN l.full_until > now() THEN l.full_until END, l.full_reason, coalesce(l.cap, 0), l.cap_reason,
        coalesce(l.paused_until > now(), false), CASE WHEN isfinite(l.paused_until) THEN l.paused_until END, l.paused_reason,
+       p.scope, CASE WHEN isfinite(p.until) THEN p.until END, coalesce(p.reason, ''),
        coalesce(w.lease_until < clock_timestamp(), q.state = 'leased' AND w.id IS NULL, false), h.id
 FROM delivery d
 JOIN lane l ON l.id = d.lane
 LEFT JOIN queue q ON q.kind = 'delivery' AND q.id = d.id
 LEFT JOIN worker w ON w.id = q.owner
+LEFT JOIN LATERAL (
+    SELECT p.scope, p.until, p.reason FROM pause p WHERE p.scope = 'tenant' AND p.name = d.tenant AND p.until > now()
+    UNION ALL
+    SELECT p.scope, p.until, p.reason FROM pause p WHERE p.scope = 'channel' AND p.name = l.channel AND p.until > now()
+    LIMIT 1) p ON true
 LEFT JOIN LATERAL (SELECT h.id FROM queue h WHERE q.state = 'blocked' AND h.tenant = q.tenant AND h.ordering_key = q.ordering_key ORDER BY h.place LIMIT 1) h ON true
 WHERE d.id = $1`
 
 const anyWorker = `SELECT EXISTS (SELECT FROM worker w WHERE w.lease_until > clock_timestamp())`
 
+// selectRecipients: see plain in settle.go for the row of a sole recipient.
 const selectRecipients = `
-SELECT ordinal, state, code, text FROM recipient WHERE delivery_id = $1 ORDER BY ordinal`
+SELECT r.ordinal, CASE WHEN r.state = 'pending' AND d.state = 'sent' THEN 'accepted' ELSE r.state END,
+       CASE WHEN r.state = 'pending' AND d.state = 'sent' THEN coalesce(d.answer ->> 'code', '') ELSE r.code END, r.text
+FROM recipient r JOIN delivery d ON d.id = r.delivery_id WHERE r.delivery_id = $1 ORDER BY r.ordinal`
 
 const selectAttempts = `
 SELECT number, fence, claimed_at, settled_at, verdict, answer FROM attempt WHERE delivery_id = $1 ORDER BY fence, settled_at`
@@ -538,10 +614,6 @@ ORDER BY l.event_id FOR NO KEY UPDATE OF l`
 const triageLetters = `
 UPDATE dead_letter l SET triage = $2, remark = $3 FROM unnest($1::text[]) AS x (event_id) WHERE l.event_id = x.event_id`
 
-const insertAudit = `
-INSERT INTO audit (id, who, action, target, result, why)
-SELECT id, $1, $2, target, result, $3 FROM unnest($4::uuid[], $5::text[], $6::text[]) AS x (id, target, result)`
-
 // selectAudit walks back in time by the primary key.
 const selectAudit = `
 SELECT id, at, who, action, target, result, why FROM audit
@@ -672,8 +744,8 @@ WITH RECURSIVE g AS (
     WHERE g.n < 2000
 )
 SELECT extract(epoch FROM clock_timestamp() - w.since)::float8, w.key, w.tenant
-FROM (SELECT greatest(f.due_at, l.shut_until, l.paused_until, l.updated_at) AS since, l.key, g.tenant
-      FROM g JOIN lane l ON l.id = g.lane AND (l.shut_until IS NULL OR l.shut_until <= now()) AND (l.paused_until IS NULL OR l.paused_until <= now())
+FROM (SELECT greatest(f.due_at, l.shut_until, l.full_until, l.paused_until, l.updated_at) AS since, l.key, g.tenant
+      FROM g JOIN lane l ON l.id = g.lane AND NOT l.guarded AND lane_open(l.shut_until, l.full_until, l.paused_until)
       CROSS JOIN LATERAL (SELECT q.due_at FROM queue q
           WHERE q.kind = 'delivery' AND q.state = 'ready' AND q.lane = g.lane AND q.tenant = g.tenant AND q.class = g.class
           ORDER BY q.due_at LIMIT 1) f) w

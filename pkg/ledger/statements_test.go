@@ -49,7 +49,7 @@ func statements(t *testing.T, file string) map[string]string {
 func TestEveryStatementPreparesOnTheSchema(t *testing.T) {
 	t.Parallel()
 	conn := connect(t, localtest.Postgres(t))
-	for _, file := range []string{"sql.go", "../outbox/sql.go"} {
+	for _, file := range []string{"sql.go", "../outbox/sql.go", "../lane/sql.go", "../quota/sql.go", "../audit/sql.go"} {
 		all := statements(t, file)
 		for _, name := range slices.Sorted(maps.Keys(all)) {
 			if _, err := conn.Prepare(t.Context(), file+" "+name, all[name]); err != nil {

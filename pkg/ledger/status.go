@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +11,8 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/posthouse-io/posthouse/pkg/delivery"
+	"github.com/posthouse-io/posthouse/pkg/lane"
+	"github.com/posthouse-io/posthouse/pkg/quota"
 )
 
 // Find resolves a client's request id of a tenant, or a delivery id. The client's
@@ -41,8 +44,16 @@ func (l *Ledger) Status(ctx context.Context, id delivery.ID) (*delivery.Status, 
 		var class delivery.Class
 		var answer []byte
 		err := rows.Scan(&s.Tenant, &s.Channel, &s.RequestID, &class, &s.State, &s.Version, &s.Attempts, &s.Retries, &s.ExpiresAt, &s.ChangedAt, &answer,
-			&s.Lane, &q.state, &q.dueAt, &q.claimedAt, &q.owner, &q.leaseUntil, &q.shut, &q.shutUntil, &q.shutWhy, &q.paused, &q.pausedUntil, &q.pausedWhy,
+			&s.Lane, &q.state, &q.dueAt, &q.claimedAt, &q.owner, &q.leaseUntil, &q.shut, &q.lane.Breaker, &q.shutUntil, &q.openedAt, &q.lane.Failures, &q.lane.Cause,
+			&q.fullUntil, &q.fullWhy, &q.lane.Cap, &q.capWhy, &q.paused, &q.pausedUntil, &q.pausedWhy, &q.restScope, &q.restUntil, &q.restWhy,
 			&q.lapsed, &q.head)
+		q.lane.Key = s.Lane
+		if q.shutUntil != nil {
+			q.lane.ShutUntil = *q.shutUntil
+		}
+		if q.openedAt != nil {
+			q.lane.OpenedAt = *q.openedAt
+		}
 		s.Class, s.Answer = class.String(), answer
 		return err
 	}, [16]byte(id))
@@ -82,9 +93,13 @@ func (l *Ledger) Status(ctx context.Context, id delivery.ID) (*delivery.Status, 
 type queued struct {
 	state                                                *string
 	dueAt, claimedAt, leaseUntil, shutUntil, pausedUntil *time.Time
+	openedAt, fullUntil, restUntil                       *time.Time
+	lane                                                 lane.View
+	restScope                                            *string // tenant or channel, when it is paused
+	fullWhy, capWhy, restWhy                             string
 	owner                                                *uuid.UUID
 	shut, paused                                         bool // until then, or without an end
-	shutWhy, pausedWhy                                   string
+	pausedWhy                                            string
 	lapsed                                               bool       // its worker has not renewed its lease
 	sender                                               bool       // some worker holds a lease
 	head                                                 *uuid.UUID // of its ordering key, while it is blocked
@@ -109,8 +124,14 @@ func (q queued) gate(s *delivery.Status) delivery.Gate {
 		return delivery.Gate{Name: "blocked", Why: why, Release: "that delivery's end"}
 	case q.paused:
 		return delivery.Gate{Name: "paused", Until: q.pausedUntil, Why: "lane " + s.Lane + " is paused: " + q.pausedWhy, Release: "the lane is resumed"}
+	case q.restScope != nil:
+		return delivery.Gate{Name: "paused", Until: q.restUntil, Why: "the " + *q.restScope + " is paused: " + q.restWhy, Release: "the " + *q.restScope + " is resumed"}
 	case q.shut:
-		return delivery.Gate{Name: "shut", Until: q.shutUntil, Why: "lane " + s.Lane + " is shut: " + q.shutWhy, Release: "the lane opens again by itself"}
+		return delivery.Gate{Name: "breaker", Until: q.shutUntil, Why: lane.Message(q.lane, time.Now()), Release: "a probe that succeeds once the time is over; `posthouse breaker reset` at once"}
+	case *q.state == "waiting" && s.Lane == PrepareLane && bytes.Contains(s.Answer, []byte(quota.Code)):
+		return delivery.Gate{Name: "quota", Until: q.dueAt, Why: "the quota of its tenant is used up", Release: "the next month, or a higher quota (`posthouse quota set`)"}
+	case q.fullUntil != nil && *q.state == "ready":
+		return delivery.Gate{Name: "limit", Until: q.fullUntil, Why: "lane " + s.Lane + " rests: " + q.fullWhy, Release: "the time"}
 	case *q.state == "waiting":
 		why := "its time has not come (send_at)"
 		if s.State == delivery.Retry {
@@ -119,6 +140,10 @@ func (q queued) gate(s *delivery.Status) delivery.Gate {
 		return delivery.Gate{Name: "waiting", Until: q.dueAt, Why: why, Release: "the time"}
 	case !q.sender:
 		return delivery.Gate{Name: "no_sender", Why: "no sender is running: no worker holds a lease", Release: "a sender that starts"}
+	case q.lane.Breaker == lane.HalfOpen:
+		return delivery.Gate{Name: "breaker", Why: "lane " + s.Lane + " is being probed after an outage", Release: "a probe that succeeds"}
+	case q.lane.Cap > 0:
+		return delivery.Gate{Name: "capped", Why: fmt.Sprintf("lane %s takes at most %d at once just now: %s", s.Lane, q.lane.Cap, q.capWhy), Release: "its turn; the cap grows with each success"}
 	case s.Lane == PrepareLane:
 		return delivery.Gate{Name: "prepare", Until: q.dueAt, Why: "it was never prepared, and a sender is to prepare it afresh", Release: "a sender with a free slot; then it goes to its real lane, or ends with its marker code"}
 	}

@@ -61,7 +61,7 @@ func TestEveryGate(t *testing.T) {
 			b.exec(t, "UPDATE lane SET paused_until = now() + interval '1 hour', shut_until = now() + interval '1 hour', paused_reason = 'maintenance'")
 			return r.ID
 		}},
-		{"shut", true, func(t *testing.T, b *book) delivery.ID {
+		{"breaker", true, func(t *testing.T, b *book) delivery.ID {
 			r := b.request("acme", "1")
 			b.accept(t, r)
 			b.exec(t, "UPDATE lane SET shut_until = now() + interval '1 hour', shut_reason = 'breaker'")

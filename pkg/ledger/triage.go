@@ -6,6 +6,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/posthouse-io/posthouse/pkg/audit"
 	"github.com/posthouse-io/posthouse/pkg/delivery"
 )
 
@@ -53,7 +54,7 @@ func (l *Ledger) Triage(ctx context.Context, c delivery.TriageCommand) (delivery
 				return err
 			}
 		}
-		return audit(ctx, tx, c.Warrant, "triage", named, results)
+		return audit.Write(ctx, tx, c.Warrant, "triage", named, results)
 	})
 	return report, err
 }

@@ -20,7 +20,7 @@ type Publisher interface {
 }
 
 const (
-	mergeMessages = 500 // most messages that go out together
+	mergeMessages = 1000 // most messages that go out together
 	sweepRows     = 50  // most rows that one sweep takes
 	maxTries      = 12  // refusals before a row counts as put aside
 	longestWait   = 300 // seconds between two tries of a refused row

@@ -83,7 +83,7 @@ func (at *site) explainClaim(ctx context.Context, n int) (float64, error) {
 	if err != nil {
 		return 0, err
 	}
-	taken, err := book.Claim(ctx, worker, []claim.Turn{{Group: claim.Group{Lane: at.lane, Tenant: tenant, Class: int16(delivery.Transactional)}, N: n}})
+	taken, _, err := book.Claim(ctx, worker, []claim.Turn{{Group: claim.Group{Lane: at.lane, Tenant: tenant, Class: int16(delivery.Transactional)}, N: n}})
 	if err != nil {
 		return 0, err
 	}

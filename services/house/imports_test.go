@@ -23,7 +23,11 @@ var allowed = map[string]string{
 	"pkg/transport/transporttest":          "pkg/transport pkg/delivery",
 	"pkg/bus":                              "streams",
 	"pkg/outbox":                           "pkg/bus",
-	"pkg/ledger":                           "pkg/delivery pkg/claim pkg/outbox pkg/retry pkg/transport streams",
+	"pkg/audit":                            "pkg/delivery",
+	"pkg/breaker":                          "pkg/delivery",
+	"pkg/lane":                             "pkg/audit pkg/breaker pkg/delivery pkg/outbox streams",
+	"pkg/quota":                            "pkg/audit pkg/delivery pkg/outbox streams",
+	"pkg/ledger":                           "pkg/audit pkg/delivery pkg/claim pkg/lane pkg/outbox pkg/quota pkg/retry pkg/transport streams",
 	"pkg/settle":                           "pkg/ledger pkg/outbox",
 	"pkg/client":                           "pkg/bus pkg/delivery streams",
 	"pkg/daemon":                           "pkg/bus migrations",
@@ -44,7 +48,7 @@ var allowed = map[string]string{
 // homes says where a foreign library may be imported: each has one room, and the
 // rooms beside it that cannot do without its types.
 var homes = map[string]string{
-	"github.com/jackc/pgx/":              "migrations pkg/daemon pkg/ledger pkg/outbox pkg/settle pkg/local pkg/local/localtest services/house/housetest services/bench",
+	"github.com/jackc/pgx/":              "migrations pkg/daemon pkg/audit pkg/lane pkg/quota pkg/ledger pkg/outbox pkg/settle pkg/local pkg/local/localtest services/house/housetest services/bench",
 	"github.com/nats-io/nats.go":         "streams pkg/bus pkg/outbox pkg/client pkg/daemon pkg/local/localtest services/sender services/watchdog services/dead-letter services/house services/house/housetest services/posthouse services/bench",
 	"github.com/nats-io/nats-server/":    "pkg/local",
 	"github.com/synadia-io/":             "pkg/bus",
@@ -52,6 +56,7 @@ var homes = map[string]string{
 	"github.com/emersion/go-smtp":        "pkg/smtpsink",
 	"github.com/caarlos0/env/":           "pkg/daemon pkg/transport/smtp",
 	"github.com/pressly/goose/":          "migrations",
+	"github.com/sony/gobreaker":          "pkg/breaker",
 	"github.com/alecthomas/kong":         "services/posthouse",
 	"go.opentelemetry.io/otel/sdk":       "pkg/daemon",
 	"go.opentelemetry.io/otel/exporters": "pkg/daemon",

@@ -64,6 +64,7 @@ type terminal struct {
 }
 
 func main() {
+	daemon.Tune(os.Environ())
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	// The second signal ends at once: the handler is taken off at the first.
 	defer context.AfterFunc(ctx, stop)()

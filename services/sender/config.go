@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/posthouse-io/posthouse/pkg/daemon"
+	"github.com/posthouse-io/posthouse/pkg/quota"
 	"github.com/posthouse-io/posthouse/pkg/retry"
 	"github.com/posthouse-io/posthouse/pkg/transport/smtp"
 )
@@ -16,10 +17,15 @@ type Config struct {
 
 	Mail      smtp.Config
 	RetryMail retry.Config `envPrefix:"RETRY_MAIL_"`
+	Quota     quota.Config
+
+	RateLimit   int `env:"MAIL_SERVER_RATE_LIMIT_PER_MINUTE" envDefault:"0" min:"0" doc:"Mails a minute over all instances, at most; a tenth of it may go at once; 0 means no limit."`
+	DailyLimit  int `env:"MAIL_SERVER_DAILY_SEND_LIMIT" envDefault:"0" min:"0" doc:"Mails a day (UTC) over all instances, at most; 0 means no limit."`
+	MaxInFlight int `env:"MAIL_SERVER_MAX_IN_FLIGHT" envDefault:"0" min:"0" doc:"Mails in work at once over all instances, at most; 0 means no limit beyond that of each instance."`
 
 	MailConcurrency int `env:"MAIL_SEND_CONCURRENCY" envDefault:"4" min:"1" max:"10000" doc:"Mails in work at once, per mail server and instance; stay within the server's limit of connections per account."`
 
-	IntakeBatch      int `env:"INTAKE_BATCH" envDefault:"200" min:"1" max:"1000" doc:"Requests taken into the database in one transaction, at most."`
+	IntakeBatch      int `env:"INTAKE_BATCH" envDefault:"500" min:"1" max:"1000" doc:"Requests taken into the database in one transaction, at most."`
 	IntakeMaxPending int `env:"INTAKE_MAX_PENDING" envDefault:"4096" min:"1" doc:"Requests handed out by the stream and not yet acknowledged, over all instances."`
 
 	Slots    int           `env:"SENDER_SLOTS" envDefault:"256" min:"1" max:"10000" doc:"Deliveries in work at once in one instance, over all lanes."`
@@ -38,5 +44,6 @@ func (c Config) Validate() error {
 	if c.IdlePoll < c.Poll {
 		faults = append(faults, fmt.Errorf("SENDER_IDLE_POLL: %s is less than SENDER_POLL (%s)", c.IdlePoll, c.Poll))
 	}
+	faults = append(faults, c.Quota.Check()...)
 	return errors.Join(append(faults, c.RetryMail.Check("RETRY_MAIL_"))...)
 }

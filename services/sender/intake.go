@@ -179,9 +179,8 @@ func (in *intake) read(m jetstream.Msg) (a ledger.Acceptance, err error) {
 	p := in.prepare.mail(&r.MailRequest)
 	a = ledger.Acceptance{ID: delivery.NewID(), Tenant: tenant, Channel: delivery.Mail, RequestID: r.ID, BodyHash: sha256.Sum256(m.Data()),
 		Class: class, Lane: in.prepare.lane, Recipients: p.recipients, Prepared: p.content, Failure: p.failure,
-		SendAt: r.SendAt, ExpiresAt: r.ExpiresAt, OrderingKey: r.OrderingKey, Trace: m.Headers().Get(bus.HeaderTraceParent), Custom: r.Custom}
+		SendAt: r.SendAt, ExpiresAt: r.ExpiresAt, OrderingKey: r.OrderingKey, Raw: m.Data(), Trace: m.Headers().Get(bus.HeaderTraceParent), Custom: r.Custom}
 	if p.failure != nil {
-		a.Request = m.Data()
 		in.log.Error().Stringer("delivery", a.ID).Str("tenant", tenant).Str("code", p.failure.Code).Str("reason", p.failure.Text).Msg("cannot be prepared")
 	}
 	return a, nil
@@ -239,10 +238,22 @@ func (in *intake) tell(groups []claim.Group) {
 	}
 }
 
+// wake has every sender look at the queue now: a bell that names no group.
+func (in *intake) wakeAll() {
+	in.loop.Wake()
+	if payload, err := json.Marshal(claim.Bell{From: in.instance}); err == nil {
+		_ = bus.Ring(in.nc, bellKind, payload)
+	}
+}
+
 // ring is called for each doorbell of any sender.
 func (in *intake) ring(payload []byte) {
 	var b claim.Bell
-	if json.Unmarshal(payload, &b) == nil && b.From != in.instance {
+	switch {
+	case json.Unmarshal(payload, &b) != nil || b.From == in.instance:
+	case len(b.Groups) == 0:
+		in.loop.Wake()
+	default:
 		in.loop.Announce(b.Groups...)
 	}
 }

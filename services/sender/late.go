@@ -28,9 +28,15 @@ func (l latePreparer) prepare(s *sender, c ledger.Claimed) {
 	}
 	content := ledger.Content{Prepared: p.content, Recipients: p.recipients, Lane: l.preparer.lane}
 	for wait := 50 * time.Millisecond; ; wait = min(2*wait, 2*time.Second) {
-		stored, err := l.book.Prepare(s.storing, c, content)
+		done, err := l.book.Prepare(s.storing, c, content)
 		if err == nil {
-			if stored {
+			switch {
+			case done.Denied != nil && done.Denied.Hold:
+				s.store(ledger.Settlement{Claimed: c, Cause: "its quota is used up",
+					Decision: retry.Decision{GiveBack: true, Delay: max(time.Until(done.Denied.Turn), time.Second), Answer: *done.Denied.Answer()}})
+			case done.Denied != nil:
+				s.store(ledger.Settlement{Claimed: c, Cause: "cannot be prepared", Decision: retry.Decision{State: delivery.Failed, Answer: *done.Denied.Answer()}})
+			case done.Stored:
 				s.log.Info().Stringer("delivery", c.ID).Str("tenant", c.Tenant).Msg("prepared; it goes to its lane")
 				l.tell([]claim.Group{c.GroupIn(content.Lane)})
 			}

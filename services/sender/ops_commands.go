@@ -6,16 +6,21 @@ import (
 	"github.com/posthouse-io/posthouse/pkg/bus"
 	"github.com/posthouse-io/posthouse/pkg/claim"
 	"github.com/posthouse-io/posthouse/pkg/delivery"
+	"github.com/posthouse-io/posthouse/pkg/lane"
 	"github.com/posthouse-io/posthouse/pkg/ledger"
 	"github.com/posthouse-io/posthouse/pkg/outbox"
+	"github.com/posthouse-io/posthouse/pkg/quota"
 )
 
 // operator carries out commands: the book moves, then the events go out and the
 // senders hear of the work.
 type operator struct {
-	book *ledger.Ledger
-	hand func(outbox.Batch)
-	tell func([]claim.Group)
+	book   *ledger.Ledger
+	lanes  *lane.Lanes
+	quotas *quota.Quotas
+	hand   func(outbox.Batch)
+	tell   func([]claim.Group)
+	wake   func() // every sender looks at the queue now: a lane, a tenant or a quota is free again
 }
 
 // after hands on what a command has written; some of it may stand although a

@@ -11,8 +11,10 @@ import (
 	"github.com/posthouse-io/posthouse/pkg/bus"
 	"github.com/posthouse-io/posthouse/pkg/claim"
 	"github.com/posthouse-io/posthouse/pkg/daemon"
+	"github.com/posthouse-io/posthouse/pkg/lane"
 	"github.com/posthouse-io/posthouse/pkg/ledger"
 	"github.com/posthouse-io/posthouse/pkg/outbox"
+	"github.com/posthouse-io/posthouse/pkg/quota"
 	"github.com/posthouse-io/posthouse/pkg/settle"
 	"github.com/posthouse-io/posthouse/pkg/transport"
 	"github.com/posthouse-io/posthouse/pkg/transport/smtp"
@@ -50,11 +52,18 @@ func run(taking, working context.Context, p *daemon.Process, cfg Config, mail tr
 		return fmt.Errorf("jetstream: %w", err)
 	}
 	book := ledger.New(p.DB)
-	lane, err := mailLane(taking, book, cfg.Mail)
+	laneID, err := mailLane(taking, book, cfg.Mail)
 	if err != nil {
 		return err
 	}
 	relay := outbox.NewRelay(outbox.Config{DB: p.DB, Publisher: outbox.JetStream{Bus: publisher}, Log: p.Log})
+	book.UseQuotas(cfg.Quota, relay.Hand)
+	lanes := lane.New(p.DB, relay.Hand)
+	if changed, err := lanes.Configure(taking, laneID, lane.Limits{PerMinute: cfg.RateLimit, Daily: cfg.DailyLimit, MaxInFlight: cfg.MaxInFlight}); err != nil {
+		return err
+	} else if changed {
+		p.Log.Info().Int("per_minute", cfg.RateLimit).Int("daily", cfg.DailyLimit).Int("in_flight", cfg.MaxInFlight).Msg("the limits of the mail server have changed, for all senders")
+	}
 	settler := settle.New(book, relay.Hand, p.Log)
 	count, err := newCounters(p.Meter)
 	if err != nil {
@@ -75,14 +84,17 @@ func run(taking, working context.Context, p *daemon.Process, cfg Config, mail tr
 	})()
 
 	s := &sender{log: p.Log, tracer: p.Tracer, mail: mail, policy: cfg.RetryMail.Schedules(), settler: settler, storing: storing, maxHold: cfg.MaxHold, count: count,
-		late: latePreparer{book: book, preparer: preparer{server: cfg.Mail, lane: lane}}}
+		late: latePreparer{book: book, preparer: preparer{server: cfg.Mail, lane: laneID}}}
 	loop := claim.NewLoop(claim.Config{Instance: p.Instance, Slots: cfg.Slots, LaneSlots: cfg.MailConcurrency, Term: cfg.Lease,
-		Poll: cfg.Poll, IdlePoll: cfg.IdlePoll, MaxClaim: settle.MaxBatch, Log: p.Log}, ledger.Deliveries{Ledger: book}, s.work)
+		Poll: cfg.Poll, IdlePoll: cfg.IdlePoll, MaxClaim: settle.MaxBatch, Log: p.Log}, ledger.Deliveries{Ledger: book, HalfOpen: func(ctx context.Context, id int32) error {
+		_, _, err := lanes.HalfOpen(ctx, id)
+		return err
+	}}, s.work)
 	book.OnReady(loop.Announce)
 	in := &intake{log: p.Log, book: book, nc: p.NATS, instance: p.Instance, hand: relay.Hand, loop: loop,
 		prepare: s.late.preparer, count: count}
 	s.late.tell = in.tell
-	ops := &operator{book: book, hand: relay.Hand, tell: in.tell}
+	ops := &operator{book: book, lanes: lanes, quotas: quota.New(p.DB, cfg.Quota), hand: relay.Hand, tell: in.tell, wake: in.wakeAll}
 	jobs := newJobs(ops, p.Instance, p.Log)
 	p.Health.Add("results", func(context.Context) error { return settler.Healthy() })
 	stopRing, err := bus.OnRing(p.NATS, bellKind, in.ring)

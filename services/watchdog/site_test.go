@@ -150,7 +150,7 @@ func (s *site) claim(term time.Duration) []ledger.Claimed {
 	for _, f := range glance.Found {
 		turns = append(turns, claim.Turn{Group: f.Group, N: 1000})
 	}
-	taken, err := work.Claim(s.t.Context(), worker, turns)
+	taken, _, err := work.Claim(s.t.Context(), worker, turns)
 	if err != nil {
 		s.t.Fatal(err)
 	}

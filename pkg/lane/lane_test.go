@@ -1,0 +1,509 @@
+package lane_test
+
+import (
+	"context"
+	"errors"
+	"crypto/sha256"
+	"fmt"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/posthouse-io/posthouse/pkg/claim"
+	"github.com/posthouse-io/posthouse/pkg/delivery"
+	"github.com/posthouse-io/posthouse/pkg/lane"
+	"github.com/posthouse-io/posthouse/pkg/ledger"
+	"github.com/posthouse-io/posthouse/pkg/local/localtest"
+	"github.com/posthouse-io/posthouse/pkg/outbox"
+	"github.com/posthouse-io/posthouse/pkg/retry"
+)
+
+func TestMain(m *testing.M) { os.Exit(localtest.Main(m)) }
+
+// place is a private database with one lane in it, and what was published of it.
+type place struct {
+	*lane.Lanes
+	book *ledger.Ledger
+	work ledger.Deliveries
+	db   *pgxpool.Pool
+	id   int32
+
+	mu   sync.Mutex
+	told []outbox.Message
+}
+
+func open(t *testing.T) *place {
+	t.Helper()
+	db, err := pgxpool.New(t.Context(), localtest.Postgres(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(db.Close)
+	p := &place{book: ledger.New(db), db: db}
+	p.Lanes = lane.New(db, func(b outbox.Batch) {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.told = append(p.told, b.Messages...)
+	})
+	p.work = ledger.Deliveries{Ledger: p.book, HalfOpen: p.halfOpen(t)}
+	if p.id, err = lane.ID(t.Context(), db, "mail$test", "delivery"); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func (p *place) subjects() []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var s []string
+	for _, m := range p.told {
+		s = append(s, m.Subject)
+	}
+	return s
+}
+
+// fill accepts n requests of a tenant.
+func (p *place) fill(t *testing.T, tenant string, n int) {
+	t.Helper()
+	var all []ledger.Acceptance
+	for i := range n {
+		id := fmt.Sprint(tenant, i, delivery.NewID())
+		all = append(all, ledger.Acceptance{ID: delivery.NewID(), Tenant: tenant, Channel: delivery.Mail, RequestID: id, BodyHash: sha256.Sum256([]byte(id)),
+			Class: delivery.Transactional, Lane: p.id, Recipients: []string{"a@example.test"}, Prepared: []byte("x")})
+	}
+	if _, _, err := p.book.Accept(t.Context(), all); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// claim takes up to n as a worker of its own.
+func (p *place) claim(t *testing.T, n int) ([]ledger.Claimed, []claim.Full) {
+	t.Helper()
+	w, err := p.book.Join(t.Context(), "test", time.Minute)
+	if err != nil {
+		t.Error(err)
+	}
+	g, err := p.work.Look(t.Context(), claim.Group{}, 100)
+	if err != nil {
+		t.Error(err)
+	}
+	var turns []claim.Turn
+	for _, f := range g.Found {
+		if !f.Shut {
+			turns = append(turns, claim.Turn{Group: f.Group, N: n})
+		}
+	}
+	if len(turns) == 0 {
+		return nil, nil
+	}
+	taken, full, err := p.work.Claim(t.Context(), w, turns)
+	if err != nil {
+		t.Error(err)
+	}
+	return taken, full
+}
+
+// atOnce has eight workers claim n each.
+func (p *place) atOnce(t *testing.T, n int) []ledger.Claimed {
+	t.Helper()
+	var mu sync.Mutex
+	var all []ledger.Claimed
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			taken, _ := p.claim(t, n)
+			mu.Lock()
+			all = append(all, taken...)
+			mu.Unlock()
+		})
+	}
+	wg.Wait()
+	return all
+}
+
+func (p *place) settle(t *testing.T, c ledger.Claimed) {
+	t.Helper()
+	s := ledger.Settlement{Claimed: c, Verdict: delivery.Accepted, Attempt: true, Cause: "attempt", Decision: retry.Decision{State: delivery.Sent, Answer: delivery.Answer{Code: "250"}}}
+	for _, r := range c.Recipients {
+		s.Decision.Recipients = append(s.Decision.Recipients, delivery.RecipientOutcome{Ordinal: r.Ordinal, Verdict: delivery.Accepted})
+	}
+	if res, _, err := p.book.Settle(t.Context(), []ledger.Settlement{s}); err != nil || res[0] != ledger.Moved {
+		t.Fatal(res, err)
+	}
+}
+
+func (p *place) set(t *testing.T, sql string) {
+	t.Helper()
+	if _, err := p.db.Exec(t.Context(), "UPDATE lane SET "+sql+" WHERE key = 'mail$test'"); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (p *place) view(t *testing.T) lane.View {
+	t.Helper()
+	v, err := p.View(t.Context(), p.id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+func (p *place) trip(t *testing.T, probes int) lane.View {
+	t.Helper()
+	v, changed, err := p.Open(t.Context(), p.id, lane.Trip{Failures: 5, Cause: "connection refused", For: time.Minute, Probes: probes, Text: "suspended"})
+	if err != nil || !changed || v.Breaker != lane.Open {
+		t.Fatal(v, changed, err)
+	}
+	return v
+}
+
+func (p *place) halfOpen(t *testing.T) func(context.Context, int32) error {
+	return func(c context.Context, id int32) error {
+		_, _, err := p.Lanes.HalfOpen(c, id)
+		return err
+	}
+}
+
+func TestAnOpenLaneIsSkippedAndNothingIsWritten(t *testing.T) {
+	t.Parallel()
+	p := open(t)
+	p.fill(t, "a", 20)
+	p.trip(t, 1)
+	if _, changed, err := p.Open(t.Context(), p.id, lane.Trip{Failures: 7, For: time.Hour}); changed || err != nil {
+		t.Errorf("a second trip of an open lane: %v %v", changed, err)
+	}
+	if v := p.view(t); v.Failures != 5 || time.Until(v.ShutUntil) > time.Minute {
+		t.Errorf("the second trip has changed it: %+v", v)
+	}
+	if got := p.atOnce(t, 5); len(got) != 0 {
+		t.Errorf("%d claimed of an open lane", len(got))
+	}
+	var touched int
+	if err := p.db.QueryRow(t.Context(), "SELECT count(*) FROM queue WHERE fence > 0 OR state <> 'ready'").Scan(&touched); err != nil || touched != 0 {
+		t.Errorf("%d rows of an open lane were written: %v", touched, err)
+	}
+	if s := p.subjects(); len(s) != 1 || s[0] != "posthouse.event.lane.open.mail._" {
+		t.Errorf("published %q", s)
+	}
+}
+
+// "In half-open state circuit-breaker.half-open-max-attempts probe calls are
+// allowed through", over all instances.
+func TestProbesOverAllInstances(t *testing.T) {
+	t.Parallel()
+	for _, probes := range []int{1, 3} {
+		p := open(t)
+		p.fill(t, "a", 30)
+		p.fill(t, "b", 30)
+		p.trip(t, probes)
+		p.set(t, "shut_until = now() - interval '1 second'")
+		var got []ledger.Claimed
+		for range 4 {
+			got = append(got, p.atOnce(t, 5)...)
+		}
+		if len(got) != probes || p.view(t).Breaker != lane.HalfOpen {
+			t.Fatalf("%d probes of %d, %+v", len(got), probes, p.view(t))
+		}
+		if got[0].Gate.Breaker != lane.HalfOpen || got[0].Gate.Key != "mail$test" {
+			t.Errorf("a probe was claimed as %+v", got[0].Gate)
+		}
+		// One fails: open again, with one failure more.
+		v, changed, err := p.Probed(t.Context(), p.id, got[0].Gate.Version, false, lane.Trip{For: time.Minute, Cause: "still down"})
+		if err != nil || !changed || v.Breaker != lane.Open || v.Failures != 6 || v.Cause != "still down" {
+			t.Fatal(v, changed, err)
+		}
+		// The other probes of that period say nothing any more.
+		if _, changed, err := p.Probed(t.Context(), p.id, got[0].Gate.Version, true, lane.Trip{}); changed || err != nil {
+			t.Error("a probe of a past period has changed the lane", err)
+		}
+		for _, c := range got {
+			p.settle(t, c)
+		}
+		// The next period: as many probes again, all succeed.
+		p.set(t, "shut_until = now() - interval '1 second'")
+		for range probes {
+			for _, c := range p.atOnce(t, 1) {
+				if _, _, err := p.Probed(t.Context(), p.id, c.Gate.Version, true, lane.Trip{}); err != nil {
+					t.Fatal(err)
+				}
+				p.settle(t, c)
+			}
+		}
+		if v := p.view(t); v.Breaker != lane.Closed || v.Cap != probes || v.Failures != 0 {
+			t.Errorf("after %d probes that succeeded: %+v", probes, v)
+		}
+	}
+}
+
+// A permit that is never recorded is not lost: it is a lease.
+func TestAProbeWhoseWorkerDies(t *testing.T) {
+	t.Parallel()
+	p := open(t)
+	p.fill(t, "a", 3)
+	p.trip(t, 1)
+	p.set(t, "shut_until = now() - interval '1 second'")
+	got := p.atOnce(t, 1)
+	if len(got) != 1 {
+		t.Fatal(len(got))
+	}
+	if again := p.atOnce(t, 1); len(again) != 0 {
+		t.Fatal("a second probe beside the first")
+	}
+	s := ledger.Settlement{Claimed: got[0], Attempt: true, Cause: "lease lapsed", Decision: retry.Decision{State: delivery.Retry, Delay: time.Hour}}
+	if res, _, err := p.book.Settle(t.Context(), []ledger.Settlement{s}); err != nil || res[0] != ledger.Moved {
+		t.Fatal(res, err)
+	}
+	if again := p.atOnce(t, 1); len(again) != 1 {
+		t.Errorf("%d probes after the sweep", len(again))
+	}
+}
+
+// After closing, what has piled up is released slowly: each success doubles the cap
+// until it is what would be without it.
+func TestReleaseIsRamped(t *testing.T) {
+	t.Parallel()
+	p := open(t)
+	p.fill(t, "a", 200)
+	p.trip(t, 1)
+	p.set(t, "shut_until = now() - interval '1 second'")
+	first := p.atOnce(t, 1)
+	if _, _, err := p.Probed(t.Context(), p.id, first[0].Gate.Version, true, lane.Trip{}); err != nil {
+		t.Fatal(err)
+	}
+	p.settle(t, first[0])
+	if _, err := p.db.Exec(t.Context(), "DELETE FROM worker"); err != nil { // one living instance for the ceiling
+		t.Fatal(err)
+	}
+	var caps []int
+	for v := p.view(t); v.Cap > 0; {
+		caps = append(caps, v.Cap)
+		got := p.atOnce(t, 50)
+		if len(got) != v.Cap {
+			t.Fatalf("%d claimed under a cap of %d", len(got), v.Cap)
+		}
+		for _, c := range got {
+			p.settle(t, c)
+		}
+		if _, err := p.db.Exec(t.Context(), "DELETE FROM worker"); err != nil {
+			t.Fatal(err)
+		}
+		var changed bool
+		var err error
+		if v, changed, err = p.Relieve(t.Context(), p.id, v.Version, 10); err != nil || !changed {
+			t.Fatal(changed, err)
+		}
+		if _, changed, _ := p.Relieve(t.Context(), p.id, v.Version-1, 10); changed {
+			t.Fatal("relieved twice")
+		}
+	}
+	if fmt.Sprint(caps) != "[1 2 4 8]" {
+		t.Errorf("caps %v", caps)
+	}
+	if v := p.view(t); v.Guarded {
+		t.Errorf("still guarded: %+v", v)
+	}
+}
+
+func TestThrottlingHalvesOnceASecond(t *testing.T) {
+	t.Parallel()
+	p := open(t)
+	p.fill(t, "a", 40)
+	if _, err := p.Configure(t.Context(), p.id, lane.Limits{PerMinute: 1200}); err != nil {
+		t.Fatal(err)
+	}
+	taken, _ := p.claim(t, 8)
+	if len(taken) != 8 {
+		t.Fatal(len(taken))
+	}
+	v, changed, err := p.Slow(t.Context(), p.id, "421 4.7.0 slow down")
+	if err != nil || !changed || v.Cap != 4 || v.RateCap != 600 {
+		t.Fatal(v, changed, err)
+	}
+	if _, changed, err = p.Slow(t.Context(), p.id, "421 4.7.0 slow down"); err != nil || changed {
+		t.Error("halved twice within a second", err)
+	}
+	p.set(t, "capped_at = now() - interval '2 seconds'")
+	if v, _, _ = p.Slow(t.Context(), p.id, "again"); v.Cap != 2 || v.RateCap != 300 {
+		t.Errorf("%+v", v)
+	}
+	for range 4 {
+		if v, _, err = p.Relieve(t.Context(), p.id, v.Version, 4); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if v.Cap != 0 || v.RateCap != 0 {
+		t.Errorf("after success: %+v", v)
+	}
+}
+
+// Limits hold over all instances: never more than the limit in any minute, the
+// first tenth of it at once.
+func TestRateOverAllInstances(t *testing.T) {
+	t.Parallel()
+	p := open(t)
+	p.fill(t, "a", 100)
+	p.fill(t, "b", 100)
+	if _, err := p.Configure(t.Context(), p.id, lane.Limits{PerMinute: 300}); err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	var all []ledger.Claimed
+	for time.Since(began) < 3*time.Second {
+		all = append(all, p.atOnce(t, 10)...)
+	}
+	most := 30 + int(time.Since(began).Seconds()*271/60) + 1
+	if len(all) > most || len(all) < most-4 {
+		t.Errorf("%d claimed in %s, want %d", len(all), time.Since(began), most)
+	}
+	// A simulated hour under the same rule never exceeds the limit.
+	for _, limit := range []int{1, 2, 7, 100, 999} {
+		burst := max(1, limit/10)
+		interval := 60.0 / float64(limit-burst+1)
+		var sent []float64
+		tat := 0.0
+		for now := 0.0; now < 600; now += 0.05 {
+			for max(tat, now)-now <= float64(burst-1)*interval+1e-9 {
+				tat = max(tat, now) + interval
+				sent = append(sent, now)
+			}
+		}
+		for i, from := range sent {
+			n := 0
+			for _, s := range sent[i:] {
+				if s < from+60-1e-6 {
+					n++
+				}
+			}
+			if n > limit {
+				t.Fatalf("limit %d: %d within a minute from %v", limit, n, from)
+			}
+		}
+		if len(sent) < limit*8 {
+			t.Errorf("limit %d: only %d in ten minutes", limit, len(sent))
+		}
+	}
+}
+
+func TestDailyLimit(t *testing.T) {
+	t.Parallel()
+	p := open(t)
+	p.fill(t, "a", 20)
+	if changed, err := p.Configure(t.Context(), p.id, lane.Limits{Daily: 7}); err != nil || !changed {
+		t.Fatal(changed, err)
+	}
+	if changed, err := p.Configure(t.Context(), p.id, lane.Limits{Daily: 7}); err != nil || changed {
+		t.Error("the same limits were written again", err)
+	}
+	got := p.atOnce(t, 5)
+	got = append(got, p.atOnce(t, 5)...)
+	if len(got) != 7 {
+		t.Fatalf("%d claimed of 7 a day", len(got))
+	}
+	list, err := p.List(t.Context(), delivery.LaneFilter{Key: "mail$test", Trouble: true}, func(lane.View) string { return "" })
+	if err != nil || len(list) != 1 || list[0].DayUsed != 7 || list[0].FullUntil == nil || !list[0].FullUntil.Equal(time.Now().UTC().Truncate(24*time.Hour).Add(24*time.Hour)) {
+		t.Errorf("%+v %v", list, err)
+	}
+	p.set(t, "day = day - 1, full_until = NULL") // the next day
+	if got := p.atOnce(t, 5); len(got) != 7 {
+		t.Errorf("%d on the next day", len(got))
+	}
+}
+
+func TestInFlightOverAllInstances(t *testing.T) {
+	t.Parallel()
+	p := open(t)
+	p.fill(t, "a", 20)
+	if _, err := p.Configure(t.Context(), p.id, lane.Limits{MaxInFlight: 3}); err != nil {
+		t.Fatal(err)
+	}
+	got := append(p.atOnce(t, 2), p.atOnce(t, 2)...)
+	if len(got) != 3 {
+		t.Fatalf("%d in work, at most 3", len(got))
+	}
+	_, full := p.claim(t, 2)
+	if len(full) != 1 || full[0].Lane != p.id || full[0].Wait != 0 {
+		t.Errorf("full: %+v", full)
+	}
+	p.settle(t, got[0])
+	if again := p.atOnce(t, 2); len(again) != 1 {
+		t.Errorf("%d after one has ended", len(again))
+	}
+}
+
+func TestPauses(t *testing.T) {
+	t.Parallel()
+	who := delivery.Warrant{By: "olga", Why: "maintenance"}
+	for _, c := range []struct {
+		scope, name string
+		left        int // of a and b
+	}{{"lane", "mail$test", 0}, {"channel", "mail", 0}, {"tenant", "a", 3}, {"tenant", "c", 6}, {"channel", "sms", 6}} {
+		p := open(t)
+		p.fill(t, "a", 3)
+		p.fill(t, "b", 3)
+		cmd := delivery.PauseCommand{Warrant: who, Scope: c.scope, Name: c.name}
+		if err := p.Pause(t.Context(), cmd); err != nil {
+			t.Fatal(err)
+		}
+		got, _ := p.claim(t, 10)
+		if len(got) != c.left {
+			t.Errorf("%s %s paused: %d claimed, want %d", c.scope, c.name, len(got), c.left)
+		}
+		if done, err := p.Resume(t.Context(), cmd); err != nil || !done {
+			t.Fatal(done, err)
+		}
+		if done, err := p.Resume(t.Context(), cmd); err != nil || done {
+			t.Error("resumed twice", err)
+		}
+		more, _ := p.claim(t, 10)
+		if len(got)+len(more) != 6 {
+			t.Errorf("%s %s resumed: %d and %d claimed", c.scope, c.name, len(got), len(more))
+		}
+		var audited int
+		if err := p.db.QueryRow(t.Context(), "SELECT count(*) FROM audit WHERE who = 'olga' AND why = 'maintenance'").Scan(&audited); err != nil || audited != 3 {
+			t.Errorf("%d audit rows: %v", audited, err)
+		}
+		if s := p.subjects(); len(s) != 2 {
+			t.Errorf("published %q", s)
+		}
+	}
+	p := open(t)
+	p.fill(t, "a", 1)
+	if err := p.Pause(t.Context(), delivery.PauseCommand{Warrant: who, Scope: "lane", Name: "mail$nowhere"}); err == nil {
+		t.Error("a lane that is not there was paused")
+	}
+	if err := p.Pause(t.Context(), delivery.PauseCommand{Warrant: who, Scope: "tenant", Name: "a", For: delivery.Duration(50 * time.Millisecond)}); err != nil {
+		t.Fatal(err)
+	}
+	localtest.Eventually(t, 5*time.Second, func() error {
+		if got, _ := p.claim(t, 1); len(got) != 1 {
+			return errors.New("still paused")
+		}
+		return nil
+	})
+}
+
+func TestForceAndReset(t *testing.T) {
+	t.Parallel()
+	p := open(t)
+	p.fill(t, "a", 3)
+	c := delivery.LaneCommand{Warrant: delivery.Warrant{By: "olga", Why: "their maintenance"}, Key: "mail$test", For: delivery.Duration(time.Hour)}
+	if v, err := p.Force(t.Context(), c); err != nil || v.Breaker != lane.Open || v.Cause != "their maintenance" {
+		t.Fatal(v, err)
+	}
+	if got, _ := p.claim(t, 1); len(got) != 0 {
+		t.Error("claimed of a lane that was forced open")
+	}
+	if v, err := p.Reset(t.Context(), c); err != nil || v.Breaker != lane.Closed {
+		t.Fatal(v, err)
+	}
+	if got, _ := p.claim(t, 1); len(got) != 1 {
+		t.Error("nothing claimed after the reset")
+	}
+	c.Key = "mail$nowhere"
+	if _, err := p.Reset(t.Context(), c); err == nil {
+		t.Error("a lane that is not there was reset")
+	}
+}
