@@ -42,6 +42,8 @@ COMMENT ON COLUMN lane.rate_cap IS 'As cap, for sends per minute.';
 COMMENT ON COLUMN lane.guarded IS 'A claim must lock the lane and count what it takes; other lanes are only read.';
 COMMENT ON COLUMN lane.version IS 'Counts changes of breaker and caps, one event each.';
 
+CREATE INDEX lane_shut ON lane (id) WHERE breaker = 'open';
+
 -- What is in work in one lane is counted by its owners.
 DROP INDEX queue_leased;
 CREATE INDEX queue_leased ON queue (owner, lane) WHERE state = 'leased';

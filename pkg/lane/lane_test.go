@@ -2,8 +2,8 @@ package lane_test
 
 import (
 	"context"
-	"errors"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"os"
 	"sync"

@@ -393,7 +393,7 @@ func (m *model) check(r *rapid.T) {
 			(SELECT count(*) FROM recipient r WHERE r.delivery_id = d.id) > 1 AND
 			((SELECT count(*) FROM recipient r WHERE r.delivery_id = d.id AND r.state = 'accepted') = 0 OR EXISTS (SELECT FROM recipient r WHERE r.delivery_id = d.id AND r.state = 'pending'))`,
 		"sent with its sole recipient refused": `SELECT count(*) FROM delivery d WHERE d.state = 'sent' AND d.prepared AND NOT EXISTS (SELECT FROM recipient r WHERE r.delivery_id = d.id AND r.state <> 'refused')`,
-		"given up, and a recipient waits": `SELECT count(*) FROM delivery d WHERE d.state IN ('dead', 'failed') AND d.prepared AND EXISTS (SELECT FROM recipient r WHERE r.delivery_id = d.id AND r.state = 'pending')`,
+		"given up, and a recipient waits":      `SELECT count(*) FROM delivery d WHERE d.state IN ('dead', 'failed') AND d.prepared AND EXISTS (SELECT FROM recipient r WHERE r.delivery_id = d.id AND r.state = 'pending')`,
 	} {
 		if n := m.count(m.t, wrong); n != 0 {
 			m.fatal(r, "%s: %d times", name, n)

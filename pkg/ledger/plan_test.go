@@ -41,6 +41,7 @@ func plans() map[string]planned {
 		"renewWorker":           {anID + `, 15`, []string{"worker_pkey"}},
 		"deleteWorker":          {anID, []string{"worker_pkey", "queue_leased"}},
 		"lockGates":             {`'{1,2}'`, []string{"lane_pkey"}},
+		"claimDeferred":         {anID + `, 43200, 200`, []string{"lane_shut", "queue_pkey"}},
 		"gates":                 {`'{1,2}'`, []string{"lane_pkey", "queue_leased"}},
 		"scanReady":             {`0, '', 0, 1000`, []string{"queue_ready", "lane_pkey"}},
 		"claimRows":             {anID + `, '{1,1}', '{t0,t1}', '{1,1}', '{-infinity,-infinity}', '{10,10}'`, []string{"queue_ready", "queue_pkey", "queue_leased", "pause_pkey", "lane_pkey", "delivery_*_pkey", "content_*_pkey", "recipient_*_pkey"}},

@@ -209,6 +209,35 @@ CROSS JOIN LATERAL (
            count(*) FILTER (WHERE r.state = 'accepted') AS accepted
     FROM recipient r WHERE r.delivery_id = t.id) r`
 
+// claimDeferred takes rows that have waited for an open breaker for longer than $2
+// seconds since they were accepted: that wait costs nothing only so long. Lanes that
+// an operator has shut are left out.
+const claimDeferred = `
+WITH pick AS MATERIALIZED (
+    SELECT q.kind, q.id, q.due_at, q.fence
+    FROM (SELECT l.id FROM lane l WHERE l.breaker = 'open' AND l.shut_until > now() AND NOT l.forced ORDER BY l.id) l
+    CROSS JOIN LATERAL (
+        SELECT q.kind, q.id, q.due_at, q.fence FROM queue q
+        WHERE q.kind = 'delivery' AND q.state = 'ready' AND q.lane = l.id AND q.id < uuid7_floor(now() - make_interval(secs => $2))
+        LIMIT $3
+        FOR NO KEY UPDATE OF q SKIP LOCKED) q
+    LIMIT $3
+), taken AS (
+    UPDATE queue q SET state = 'leased', owner = $1, fence = q.fence + 1, claimed_at = clock_timestamp()
+    FROM pick WHERE q.kind = ANY (ARRAY[pick.kind]) AND q.id = pick.id AND q.fence = pick.fence
+    RETURNING q.id, q.lane, q.tenant, q.class, q.fence, q.version, q.claimed_at, pick.due_at, q.ordering_key, q.expires_at, q.expires_at <= clock_timestamp() AS expired
+)
+SELECT t.id, t.lane, t.tenant, t.class, t.fence, t.version, t.claimed_at, t.due_at, coalesce(t.expired, false), t.ordering_key,
+       d.channel, d.request_id, d.state, d.attempts, d.retries, d.prepared, d.custom, d.trace, t.expires_at,
+       NULL::bytea, NULL::bytea, r.ordinals, r.addresses, r.accepted
+FROM taken t
+JOIN delivery d ON d.id = t.id
+CROSS JOIN LATERAL (
+    SELECT array_agg(r.ordinal ORDER BY r.ordinal) FILTER (WHERE r.state = 'pending') AS ordinals,
+           array_agg(r.address ORDER BY r.ordinal) FILTER (WHERE r.state = 'pending') AS addresses,
+           count(*) FILTER (WHERE r.state = 'accepted') AS accepted
+    FROM recipient r WHERE r.delivery_id = t.id) r`
+
 // gates tells of lanes what a claim and the worker after it need to know: wait is
 // 0 while there is room, the seconds until its limit allows the next send, or NULL
 // when only the end of something in work makes room.

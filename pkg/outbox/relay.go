@@ -21,9 +21,9 @@ type Publisher interface {
 
 const (
 	mergeMessages = 1000 // most messages that go out together
-	sweepRows     = 50  // most rows that one sweep takes
-	maxTries      = 12  // refusals before a row counts as put aside
-	longestWait   = 300 // seconds between two tries of a refused row
+	sweepRows     = 50   // most rows that one sweep takes
+	maxTries      = 12   // refusals before a row counts as put aside
+	longestWait   = 300  // seconds between two tries of a refused row
 )
 
 // Config is what a Relay needs.

@@ -25,6 +25,9 @@ type session struct {
 }
 
 func (s *Sink) session(c *smtp.Conn) (smtp.Session, error) {
+	if err := s.knock(c.Conn().RemoteAddr().String()); err != nil {
+		return nil, err
+	}
 	return &session{sink: s, conn: c, number: s.sessions.Add(1), authed: s.opts.Username == ""}, nil
 }
 
@@ -74,6 +77,9 @@ func (l *login) Next(response []byte) ([]byte, bool, error) {
 }
 
 func (s *session) Mail(from string, _ *smtp.MailOptions) error {
+	if err := s.sink.knock(s.conn.Conn().RemoteAddr().String()); err != nil {
+		return err
+	}
 	if !s.authed {
 		return refusal(530, smtp.EnhancedCode{5, 7, 0}, "Authentication required")
 	}

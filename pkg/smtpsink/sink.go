@@ -44,6 +44,9 @@ type Sink struct {
 	ledger   *ledger
 	tries    tries
 	sessions atomic.Int64
+	away     atomic.Bool
+	knocks   atomic.Int64
+	knocked  atomic.Value // string: the peer that was refused last
 	done     chan struct{}
 	serving  sync.WaitGroup
 	once     sync.Once
@@ -97,6 +100,25 @@ func (s *Sink) Port() int {
 	_, p, _ := net.SplitHostPort(s.Addr())
 	n, _ := strconv.Atoi(p)
 	return n
+}
+
+// Away has the sink refuse every session and every mail with 421 4.3.2, or take
+// them again.
+func (s *Sink) Away(away bool) { s.away.Store(away) }
+
+// Knocks counts the connections that were refused something while it was away.
+func (s *Sink) Knocks() int { return int(s.knocks.Load()) }
+
+// knock refuses a peer while the sink is away. One that tries EHLO and then HELO
+// has knocked once.
+func (s *Sink) knock(peer string) error {
+	if !s.away.Load() {
+		return nil
+	}
+	if last := s.knocked.Swap(peer); last != peer {
+		s.knocks.Add(1)
+	}
+	return refusal(421, smtp.EnhancedCode{4, 3, 2}, "System not accepting network messages")
 }
 
 // Connections counts the sessions begun so far.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/posthouse-io/posthouse/pkg/breaker"
 	"github.com/posthouse-io/posthouse/pkg/daemon"
 	"github.com/posthouse-io/posthouse/pkg/quota"
 	"github.com/posthouse-io/posthouse/pkg/retry"
@@ -18,6 +19,9 @@ type Config struct {
 	Mail      smtp.Config
 	RetryMail retry.Config `envPrefix:"RETRY_MAIL_"`
 	Quota     quota.Config
+	Breaker   breaker.Settings `envPrefix:"CIRCUIT_BREAKER_"`
+
+	RejectedWait time.Duration `env:"RETRY_SCHEDULER_INTERVAL" envDefault:"1m" min:"1ms" max:"1h" doc:"Least wait of a delivery that meets an open circuit breaker after it was claimed."`
 
 	RateLimit   int `env:"MAIL_SERVER_RATE_LIMIT_PER_MINUTE" envDefault:"0" min:"0" doc:"Mails a minute over all instances, at most; a tenth of it may go at once; 0 means no limit."`
 	DailyLimit  int `env:"MAIL_SERVER_DAILY_SEND_LIMIT" envDefault:"0" min:"0" doc:"Mails a day (UTC) over all instances, at most; 0 means no limit."`
@@ -44,6 +48,6 @@ func (c Config) Validate() error {
 	if c.IdlePoll < c.Poll {
 		faults = append(faults, fmt.Errorf("SENDER_IDLE_POLL: %s is less than SENDER_POLL (%s)", c.IdlePoll, c.Poll))
 	}
-	faults = append(faults, c.Quota.Check()...)
+	faults = append(append(faults, c.Quota.Check()...), c.Breaker.Check("CIRCUIT_BREAKER_")...)
 	return errors.Join(append(faults, c.RetryMail.Check("RETRY_MAIL_"))...)
 }

@@ -52,7 +52,8 @@ func run(taking, working context.Context, p *daemon.Process, cfg Config, mail tr
 		return fmt.Errorf("jetstream: %w", err)
 	}
 	book := ledger.New(p.DB)
-	laneID, err := mailLane(taking, book, cfg.Mail)
+	key := mailKey(cfg.Mail)
+	laneID, err := mailLane(taking, book, key)
 	if err != nil {
 		return err
 	}
@@ -85,6 +86,10 @@ func run(taking, working context.Context, p *daemon.Process, cfg Config, mail tr
 
 	s := &sender{log: p.Log, tracer: p.Tracer, mail: mail, policy: cfg.RetryMail.Schedules(), settler: settler, storing: storing, maxHold: cfg.MaxHold, count: count,
 		late: latePreparer{book: book, preparer: preparer{server: cfg.Mail, lane: laneID}}}
+	cfg.Breaker.MinRejected = cfg.RejectedWait
+	s.protect = &protection{log: p.Log, settings: cfg.Breaker, lanes: lanes, book: book, hand: relay.Hand, count: count, slots: cfg.MailConcurrency,
+		mailLane: lane.View{ID: laneID, Key: key, Breaker: lane.Closed}}
+	s.protect.start()
 	loop := claim.NewLoop(claim.Config{Instance: p.Instance, Slots: cfg.Slots, LaneSlots: cfg.MailConcurrency, Term: cfg.Lease,
 		Poll: cfg.Poll, IdlePoll: cfg.IdlePoll, MaxClaim: settle.MaxBatch, Log: p.Log}, ledger.Deliveries{Ledger: book, HalfOpen: func(ctx context.Context, id int32) error {
 		_, _, err := lanes.HalfOpen(ctx, id)
@@ -93,7 +98,7 @@ func run(taking, working context.Context, p *daemon.Process, cfg Config, mail tr
 	book.OnReady(loop.Announce)
 	in := &intake{log: p.Log, book: book, nc: p.NATS, instance: p.Instance, hand: relay.Hand, loop: loop,
 		prepare: s.late.preparer, count: count}
-	s.late.tell = in.tell
+	s.late.tell, s.protect.wake = in.tell, in.wakeAll
 	ops := &operator{book: book, lanes: lanes, quotas: quota.New(p.DB, cfg.Quota), hand: relay.Hand, tell: in.tell, wake: in.wakeAll}
 	jobs := newJobs(ops, p.Instance, p.Log)
 	p.Health.Add("results", func(context.Context) error { return settler.Healthy() })
@@ -116,6 +121,9 @@ func run(taking, working context.Context, p *daemon.Process, cfg Config, mail tr
 	writing.Go(func() error { return bus.Serve(taking, p.NATS, operations(ops, jobs, p.Log)) })
 	writing.Go(func() error { jobs.run(taking, working); return nil })
 	err = writing.Wait()
+	if e := s.protect.breakers.Flush(storing); e != nil {
+		p.Log.Warn().Err(e).Msg("an open circuit breaker could not be stored")
+	}
 	endSettler()
 	endRelay()
 	if e := support.Wait(); err == nil {
@@ -124,13 +132,16 @@ func run(taking, working context.Context, p *daemon.Process, cfg Config, mail tr
 	return err
 }
 
-// mailLane is the lane of the configured mail server account. It waits for a
-// database that is away.
-func mailLane(ctx context.Context, book *ledger.Ledger, server smtp.Config) (int32, error) {
-	key := fmt.Sprintf("mail$%s:%d", server.Host, server.Port)
+// mailKey is the key of the lane of a mail server account.
+func mailKey(server smtp.Config) string {
 	if server.Username != "" {
-		key = fmt.Sprintf("mail$%s@%s:%d", server.Username, server.Host, server.Port)
+		return fmt.Sprintf("mail$%s@%s:%d", server.Username, server.Host, server.Port)
 	}
+	return fmt.Sprintf("mail$%s:%d", server.Host, server.Port)
+}
+
+// mailLane finds the lane of the account. It waits for a database that is away.
+func mailLane(ctx context.Context, book *ledger.Ledger, key string) (int32, error) {
 	for {
 		lane, err := book.Lane(ctx, key, string(streams.KindDelivery))
 		if err == nil || ctx.Err() != nil || ledger.Refused(err) {

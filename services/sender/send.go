@@ -32,6 +32,7 @@ type sender struct {
 	maxHold time.Duration
 	count   counters
 	late    latePreparer
+	protect *protection
 }
 
 // work makes one attempt and stores what follows. It returns when that is
@@ -46,12 +47,24 @@ func (s *sender) work(ctx context.Context, c ledger.Claimed, lease *claim.Lease)
 		s.late.prepare(s, c)
 		return
 	}
-	outcome := s.attempt(ctx, c, lease)
 	past := retry.Past{Retries: c.Retries, Accepted: c.Accepted, Waiting: make([]int, len(c.Recipients))}
 	for i, r := range c.Recipients {
 		past.Waiting[i] = r.Ordinal
 	}
-	s.store(ledger.Settlement{Claimed: c, Decision: s.policy.For(c.Class).Decide(outcome, past, rand.Float64()), Verdict: outcome.Verdict, Attempt: true,
+	policy := s.policy.For(c.Class)
+	permit, rejected := s.protect.breakers.Acquire(s.protect.gate(c).Gate())
+	if rejected != nil {
+		s.store(s.protect.refused(s.storing, c, rejected, policy, past))
+		return
+	}
+	outcome := s.attempt(ctx, c, lease)
+	// The lane hears of it before the row is let go: until then the row is the permit.
+	park := s.protect.tell(s.storing, permit, c, outcome)
+	if park {
+		s.store(ledger.Settlement{Claimed: c, Cause: "credentials refused", Decision: retry.Decision{GiveBack: true, Delay: s.protect.settings.OpenFor, Answer: outcome.Answer}})
+		return
+	}
+	s.store(ledger.Settlement{Claimed: c, Decision: policy.Decide(outcome, past, rand.Float64()), Verdict: outcome.Verdict, Attempt: true,
 		Cause: "attempt", Peer: outcome.Remote, RemoteID: delivery.Bound(outcome.RemoteID)})
 }
 

@@ -98,6 +98,7 @@ func (w *watchdog) rounds() []round {
 	all := []round{
 		{what: "stuck work", period: w.cfg.Sweep, sooner: w.untilLapse, do: w.sweepStuck},
 		{what: "expired work", period: expiryCheck, do: w.sweepOverdue},
+		{what: "deferred work", period: w.cfg.Sweep, do: w.sweepDeferred},
 		{what: "upkeep", period: upkeepCheck, do: w.upkeep},
 		{what: "lag", period: w.cfg.Lag.Check, do: w.checkLag},
 		{what: "comparison", period: dutyCheck, do: w.reconcile},

@@ -112,6 +112,9 @@ func (s *Site) Audit() *Audit {
 		return err
 	})
 	for _, m := range s.Stream(streams.Events) {
+		if e, err := streams.ParseEvent(m.Subject); err == nil && e.Kind != streams.KindDelivery {
+			continue
+		}
 		id, version, err := delivery.ParseEventID(EventID(m))
 		if err != nil {
 			a.Strays = append(a.Strays, "stream: "+err.Error())
