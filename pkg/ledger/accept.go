@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"github.com/posthouse-io/posthouse/pkg/pinned"
 	"slices"
 	"strings"
 	"time"
@@ -65,12 +66,12 @@ func (l *Ledger) Accept(ctx context.Context, requests []Acceptance) ([]Acceptati
 func (l *Ledger) AcceptHanded(ctx context.Context, worker uuid.UUID, requests []Acceptance) ([]Acceptation, []Claimed, outbox.Batch, error) {
 	a := acceptance{worker: worker, requests: requests}
 	accept := func() error { return l.accept(ctx, &a) }
-	err := again(ctx, accept)
+	err := pinned.Again(ctx, accept)
 	if err != nil && noPartition(err) {
 		if err := l.ensureMonths(ctx, requests); err != nil {
 			return nil, nil, outbox.Batch{}, err
 		}
-		err = again(ctx, accept)
+		err = pinned.Again(ctx, accept)
 	}
 	if err != nil {
 		return nil, nil, outbox.Batch{}, fmt.Errorf("accept %d requests: %w", len(requests), err)
@@ -148,7 +149,7 @@ func insertKeys(ctx context.Context, tx pgx.Tx, requests []Acceptance, results [
 	}
 	p := newPipeline()
 	inserted := make(map[key]bool, len(requests))
-	p.query(insertRequestKeys, func(rows pgx.Rows) error {
+	p.Query(insertRequestKeys, func(rows pgx.Rows) error {
 		var k key
 		if err := rows.Scan(&k.tenant, &k.id); err != nil {
 			return err
@@ -156,8 +157,8 @@ func insertKeys(ctx context.Context, tx pgx.Tx, requests []Acceptance, results [
 		inserted[k] = true
 		return nil
 	}, in.tenants, in.requestIDs, in.hashes, ids(in.ids))
-	also(&p.batch)
-	if err := tx.SendBatch(ctx, &p.batch).Close(); err != nil {
+	also(&p.Batch)
+	if err := tx.SendBatch(ctx, &p.Batch).Close(); err != nil {
 		return nil, err
 	}
 	seen := make(map[key]Acceptation)
@@ -226,13 +227,13 @@ func (a *acceptance) insert(ctx context.Context, tx pgx.Tx, fresh []Acceptance, 
 	}
 	p := newPipeline()
 	if c.isOrdered() {
-		p.exec(lockOrderingKeys, c.queueTenants, c.queueOrdering)
+		p.Exec(lockOrderingKeys, c.queueTenants, c.queueOrdering)
 	}
-	p.exec(insertDeliveries, c.ids, c.tenants, c.channels, c.requestIDs, c.classes, c.lanes, c.states, c.prepared, c.expires, c.ordering, c.traces, c.custom, c.answers)
-	p.exec(insertContents, c.ids, c.requests, c.contents)
-	p.exec(insertRecipients, c.recipientIDs, c.ordinals, c.addresses)
+	p.Exec(insertDeliveries, c.ids, c.tenants, c.channels, c.requestIDs, c.classes, c.lanes, c.states, c.prepared, c.expires, c.ordering, c.traces, c.custom, c.answers)
+	p.Exec(insertContents, c.ids, c.requests, c.contents)
+	p.Exec(insertRecipients, c.recipientIDs, c.ordinals, c.addresses)
 	handed := make(map[delivery.ID]handing)
-	p.query(insertQueue, func(rows pgx.Rows) error {
+	p.Query(insertQueue, func(rows pgx.Rows) error {
 		var id [16]byte
 		var claimedAt *time.Time
 		var h handing
@@ -243,9 +244,9 @@ func (a *acceptance) insert(ctx context.Context, tx pgx.Tx, fresh []Acceptance, 
 		}
 		return err
 	}, c.queued, c.queueLanes, c.queueTenants, c.queueClasses, c.dues, c.queueExpires, c.queueOrdering, [16]byte(a.worker), c.hands)
-	p.exec(insertEvents, c.ids, c.versions, c.states, c.subjects, c.events)
-	p.exec(outbox.Insert, [16]byte(a.batch.ID), c.ids, c.versions)
-	if err := tx.SendBatch(ctx, &p.batch).Close(); err != nil {
+	p.Exec(insertEvents, c.ids, c.versions, c.states, c.subjects, c.events)
+	p.Exec(outbox.Insert, [16]byte(a.batch.ID), c.ids, c.versions)
+	if err := tx.SendBatch(ctx, &p.Batch).Close(); err != nil {
 		return err
 	}
 	a.batch.Messages = messages

@@ -32,10 +32,10 @@ type Lag struct {
 func (l *Ledger) Lag(ctx context.Context) (Lag, error) {
 	var g Lag
 	p := newPipeline()
-	p.query(oldestOutbox, func(rows pgx.Rows) error { return rows.Scan(&g.Outbox, &g.OutboxTries) })
-	p.query(oldestReady, func(rows pgx.Rows) error { return rows.Scan(&g.Ready, &g.ReadyLane, &g.ReadyTenant) })
-	p.query(oldestWaiting, func(rows pgx.Rows) error { return rows.Scan(&g.Waiting) })
-	p.query(snapshotPins, func(rows pgx.Rows) error {
+	p.Query(oldestOutbox, func(rows pgx.Rows) error { return rows.Scan(&g.Outbox, &g.OutboxTries) })
+	p.Query(oldestReady, func(rows pgx.Rows) error { return rows.Scan(&g.Ready, &g.ReadyLane, &g.ReadyTenant) })
+	p.Query(oldestWaiting, func(rows pgx.Rows) error { return rows.Scan(&g.Waiting) })
+	p.Query(snapshotPins, func(rows pgx.Rows) error {
 		var what string
 		var seconds *float64
 		var transactions *int64
@@ -50,8 +50,8 @@ func (l *Ledger) Lag(ctx context.Context) (Lag, error) {
 		}
 		return nil
 	})
-	p.query(queueDead, func(rows pgx.Rows) error { return rows.Scan(&g.Dead) })
-	p.query(selectAlarms, func(rows pgx.Rows) error {
+	p.Query(queueDead, func(rows pgx.Rows) error { return rows.Scan(&g.Dead) })
+	p.Query(selectAlarms, func(rows pgx.Rows) error {
 		a, err := scanAlarm(rows)
 		g.Alarms = append(g.Alarms, a)
 		return err
@@ -66,7 +66,7 @@ func (l *Ledger) Lag(ctx context.Context) (Lag, error) {
 func (l *Ledger) Alarms(ctx context.Context) ([]delivery.Alarm, error) {
 	list := []delivery.Alarm{}
 	p := newPipeline()
-	p.query(selectAlarms, func(rows pgx.Rows) error {
+	p.Query(selectAlarms, func(rows pgx.Rows) error {
 		a, err := scanAlarm(rows)
 		list = append(list, a)
 		return err

@@ -32,13 +32,13 @@ func (l *Ledger) Audit(ctx context.Context, f delivery.AuditFilter) ([]delivery.
 	}
 	p, limit := newPipeline(), min(f.Limit, 1000)
 	if f.Target == "" {
-		p.query(selectAudit, scan, storable(f.By), storable(f.Action), before, limit)
+		p.Query(selectAudit, scan, storable(f.By), storable(f.Action), before, limit)
 	} else {
 		var id *[16]byte
 		if parsed, err := delivery.ParseID(f.Target); err == nil {
 			id = (*[16]byte)(&parsed)
 		}
-		p.query(selectAuditOf, scan, storable(f.Target), id, storable(f.By), storable(f.Action), before, limit)
+		p.Query(selectAuditOf, scan, storable(f.Target), id, storable(f.By), storable(f.Action), before, limit)
 	}
 	if err := l.run(ctx, p); err != nil {
 		return nil, fmt.Errorf("list the audit: %w", err)

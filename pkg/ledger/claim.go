@@ -3,8 +3,6 @@ package ledger
 import (
 	"context"
 	"encoding/json"
-	"fmt"
-	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -60,9 +58,6 @@ func (c Claimed) Due() time.Time { return c.DueAt }
 // Since is when it was claimed.
 func (c Claimed) Since() time.Time { return c.ClaimedAt }
 
-// promotePage is how many waiting rows one look makes ready.
-const promotePage = 1000
-
 // Deliveries is the ledger as the source of work that package claim takes from.
 type Deliveries struct {
 	*Ledger
@@ -74,95 +69,31 @@ type Deliveries struct {
 // Look promotes waiting rows whose time has come and lists groups with ready
 // work after the given one.
 func (l Deliveries) Look(ctx context.Context, after claim.Group, limit int) (claim.Glance, error) {
-	glance := claim.Glance{NextDue: -1}
-	p := newPipeline()
-	p.query(promote, func(rows pgx.Rows) error {
-		var g claim.Group
-		err := rows.Scan(&g.Lane, &g.Tenant, &g.Class)
-		glance.Promoted = append(glance.Promoted, g)
-		return err
-	}, promotePage)
-	p.query(nextDue, func(rows pgx.Rows) error {
-		var seconds float64
-		err := rows.Scan(&seconds)
-		glance.NextDue = max(0, time.Duration(seconds*float64(time.Second)))
-		return err
-	})
-	probe := make(map[int32]bool)
-	p.query(scanReady, func(rows pgx.Rows) error {
-		var f claim.Found
-		var reopens *float64
-		var probed bool
-		err := rows.Scan(&f.Lane, &f.Tenant, &f.Class, &f.Shut, &reopens, &probed)
-		if f.Shut && reopens != nil {
-			f.Reopens = max(time.Duration(*reopens*float64(time.Second)), time.Millisecond)
-			if glance.NextDue < 0 || f.Reopens < glance.NextDue {
-				glance.NextDue = f.Reopens
-			}
-		}
-		if probed && !f.Shut {
-			probe[f.Lane] = true
-		}
-		glance.Found = append(glance.Found, f)
-		return err
-	}, after.Lane, after.Tenant, after.Class, limit)
-	if err := l.run(ctx, p); err != nil {
-		return claim.Glance{}, fmt.Errorf("look for work: %w", err)
-	}
-	for id := range probe {
-		if l.HalfOpen != nil {
-			if err := l.HalfOpen(ctx, id); err != nil {
-				return claim.Glance{}, err
-			}
+	glance, probe, err := l.queue.Look(ctx, after, limit)
+	for _, id := range probe {
+		if err == nil && l.HalfOpen != nil {
+			err = l.HalfOpen(ctx, id)
 		}
 	}
-	return glance, nil
+	return glance, err
 }
 
 // Claim takes the rows of the given turns under the worker's lease.
 func (l Deliveries) Claim(ctx context.Context, worker uuid.UUID, turns []claim.Turn) ([]Claimed, []claim.Full, error) {
-	n := len(turns)
-	lanes, tenants, classes := make([]int32, n), make([]string, n), make([]int16, n)
-	marks, counts := make([]time.Time, n), make([]int32, n)
-	total := 0
-	for i, t := range turns {
-		lanes[i], tenants[i], classes[i], marks[i], counts[i] = t.Lane, t.Tenant, t.Class, t.Mark, int32(t.N)
-		total += t.N
-	}
-	taken := make([]Claimed, 0, total)
-	distinct := slices.Compact(slices.Sorted(slices.Values(lanes)))
-	p := newPipeline()
-	p.exec(lockGates, distinct)
-	p.query(claimRows, func(rows pgx.Rows) error {
+	var got []Claimed
+	views, full, err := l.queue.Claim(ctx, worker, turns, l.claiming, func(rows pgx.Rows) error {
 		c, err := scanClaimed(rows, nil)
-		if err != nil {
-			return err
-		}
 		c.Worker = worker
-		taken = append(taken, c)
-		return nil
-	}, [16]byte(worker), lanes, tenants, classes, marks, counts)
-	var full []claim.Full
-	views := make(map[int32]lane.View, len(distinct))
-	p.query(gates, func(rows pgx.Rows) error {
-		v, wait, err := lane.Scan(rows)
-		views[v.ID] = v
-		if wait == nil || *wait > 0 {
-			f := claim.Full{Lane: v.ID}
-			if wait != nil {
-				f.Wait = max(time.Duration(*wait*float64(time.Second)), time.Millisecond)
-			}
-			full = append(full, f)
-		}
+		got = append(got, c)
 		return err
-	}, distinct)
-	if err := l.run(ctx, p); err != nil {
-		return nil, nil, fmt.Errorf("claim: %w", err)
+	})
+	if err != nil {
+		return nil, nil, err
 	}
-	for i := range taken {
-		taken[i].Gate = views[taken[i].Lane]
+	for i := range got {
+		got[i].Gate = views[got[i].Lane]
 	}
-	return taken, full, nil
+	return got, full, nil
 }
 
 // scanClaimed reads the columns that claim and stuck share, and the owner when
@@ -200,45 +131,22 @@ func scanClaimed(rows pgx.Rows, owner *[16]byte) (Claimed, error) {
 // Return gives back, unused, what the worker was leased after the given moment
 // except the given keys.
 func (l Deliveries) Return(ctx context.Context, worker uuid.UUID, after time.Time, except [][16]byte) error {
-	p := newPipeline()
-	p.exec(returnRows, [16]byte(worker), except, after)
-	if err := l.run(ctx, p); err != nil {
-		return fmt.Errorf("return what worker %s does not know of: %w", worker, err)
-	}
-	return nil
+	return l.queue.Return(ctx, worker, after, except)
 }
 
 // Join registers a worker under a fresh id with a lease of the given term.
 func (l *Ledger) Join(ctx context.Context, instance string, term time.Duration) (uuid.UUID, error) {
-	id := newBatchID()
-	if _, err := l.db.Exec(ctx, insertWorker, [16]byte(id), instance, term.Seconds()); err != nil {
-		return uuid.Nil, fmt.Errorf("join as worker %s: %w", instance, err)
-	}
-	return id, nil
+	return l.queue.Join(ctx, instance, term)
 }
 
-// Renew extends a worker's lease. It returns claim.ErrLapsed when there was none left to
-// extend: the worker must stop and come back under a new id.
+// Renew extends a worker's lease; claim.ErrLapsed when there was none left.
 func (l *Ledger) Renew(ctx context.Context, worker uuid.UUID, term time.Duration) error {
-	tag, err := l.db.Exec(ctx, renewWorker, [16]byte(worker), term.Seconds())
-	if err != nil {
-		return fmt.Errorf("renew lease of worker %s: %w", worker, err)
-	}
-	if tag.RowsAffected() == 0 {
-		return claim.ErrLapsed
-	}
-	return nil
+	return l.queue.Renew(ctx, worker, term)
 }
 
-// Leave ends a worker that owns nothing any more; if it still does, its lease
-// runs out and the sweep takes over.
+// Leave ends a worker that owns nothing any more.
 func (l *Ledger) Leave(ctx context.Context, worker uuid.UUID) error {
-	p := newPipeline()
-	p.exec(deleteWorker, [16]byte(worker))
-	if err := l.run(ctx, p); err != nil {
-		return fmt.Errorf("leave as worker %s: %w", worker, err)
-	}
-	return nil
+	return l.queue.Leave(ctx, worker)
 }
 
 // Lane returns the id of the lane with this key and makes it when there is none.

@@ -95,7 +95,7 @@ func (l *Ledger) DeadLetters(ctx context.Context, f delivery.LetterFilter) ([]de
 	}
 	letters := []delivery.Letter{}
 	p := newPipeline()
-	p.query(selectDeadLetters, func(rows pgx.Rows) error {
+	p.Query(selectDeadLetters, func(rows pgx.Rows) error {
 		d := delivery.Letter{Schema: 1}
 		var id *[16]byte
 		err := rows.Scan(&d.EventID, &d.Source, &d.Channel, &d.Tenant, &id, &d.RequestID, &d.Code, &d.Reason, &d.Triage, &d.Remark, &d.ArchivedAt)

@@ -128,12 +128,12 @@ func (l *Ledger) Job(ctx context.Context, ask delivery.JobLookup) (*delivery.Job
 	var job *delivery.Job
 	var results []delivery.CommandResult
 	p := newPipeline()
-	p.query(selectJob, func(rows pgx.Rows) (err error) {
+	p.Query(selectJob, func(rows pgx.Rows) (err error) {
 		job, err = scanJob(rows)
 		return err
 	}, [16]byte(ask.ID))
 	if ask.Results > 0 {
-		p.query(selectResults, func(rows pgx.Rows) error {
+		p.Query(selectResults, func(rows pgx.Rows) error {
 			var id [16]byte
 			var effect delivery.Effect
 			err := rows.Scan(&id, &effect)
@@ -158,7 +158,7 @@ func (l *Ledger) Jobs(ctx context.Context, limit int) ([]delivery.Job, error) {
 	}
 	jobs := []delivery.Job{}
 	p := newPipeline()
-	p.query(selectJobs, func(rows pgx.Rows) error {
+	p.Query(selectJobs, func(rows pgx.Rows) error {
 		job, err := scanJob(rows)
 		if err == nil {
 			jobs = append(jobs, *job)

@@ -40,7 +40,7 @@ func inArchive(s delivery.State) bool { return s.Final() }
 func (l *Ledger) jobStart(ctx context.Context, f delivery.JobFilter) (place, error) {
 	var at place
 	p := newPipeline()
-	p.query(jobBounds, func(rows pgx.Rows) error { return rows.Scan(&at.upper, &at.lower) }, f.AcceptedFrom, f.AcceptedTo)
+	p.Query(jobBounds, func(rows pgx.Rows) error { return rows.Scan(&at.upper, &at.lower) }, f.AcceptedFrom, f.AcceptedTo)
 	if err := l.run(ctx, p); err != nil {
 		return at, err
 	}
@@ -83,7 +83,7 @@ func (g *page) query(p *pipeline, at place, f delivery.JobFilter, scan int) {
 		}
 	}
 	n := 0
-	p.query(sql, func(rows pgx.Rows) error {
+	p.Query(sql, func(rows pgx.Rows) error {
 		var id [16]byte
 		var match bool
 		if err := rows.Scan(&id, &match); err != nil {
@@ -129,7 +129,7 @@ func (g *page) next(at place, f delivery.JobFilter) place {
 // term; false: there is none.
 func (l *Ledger) TakeJob(ctx context.Context, owner string, term time.Duration) (id delivery.ID, rate int, found bool, err error) {
 	p := newPipeline()
-	p.query(takeJob, func(rows pgx.Rows) error {
+	p.Query(takeJob, func(rows pgx.Rows) error {
 		found = true
 		var raw [16]byte
 		err := rows.Scan(&raw, &rate)
@@ -146,7 +146,7 @@ func (l *Ledger) TakeJob(ctx context.Context, owner string, term time.Duration) 
 // good reason.
 func (l *Ledger) LeaveJob(ctx context.Context, id delivery.ID, owner, fault string) error {
 	p := newPipeline()
-	p.exec(leaveJob, [16]byte(id), owner, delivery.Bound(fault))
+	p.Exec(leaveJob, [16]byte(id), owner, delivery.Bound(fault))
 	if err := l.run(ctx, p); err != nil {
 		return fmt.Errorf("leave job %s: %w", id, err)
 	}
@@ -178,7 +178,7 @@ func (l *Ledger) StepJob(ctx context.Context, id delivery.ID, owner string, term
 		var g page
 		p := &pipeline{}
 		g.query(p, j.at, j.filter, scan)
-		if err := tx.SendBatch(ctx, &p.batch).Close(); err != nil {
+		if err := tx.SendBatch(ctx, &p.Batch).Close(); err != nil {
 			return err
 		}
 		g.cut(limit)
@@ -251,13 +251,13 @@ func withoutResult(ctx context.Context, tx pgx.Tx, job delivery.ID, matched []de
 	}
 	var have []delivery.ID
 	p := &pipeline{}
-	p.query(resultsAmong, func(rows pgx.Rows) error {
+	p.Query(resultsAmong, func(rows pgx.Rows) error {
 		var id [16]byte
 		err := rows.Scan(&id)
 		have = append(have, id)
 		return err
 	}, [16]byte(job), ids(matched))
-	err := tx.SendBatch(ctx, &p.batch).Close()
+	err := tx.SendBatch(ctx, &p.Batch).Close()
 	return slices.DeleteFunc(slices.Clone(matched), func(id delivery.ID) bool { return slices.Contains(have, id) }), err
 }
 

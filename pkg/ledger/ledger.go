@@ -3,7 +3,6 @@ package ledger
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -12,6 +11,8 @@ import (
 
 	"github.com/posthouse-io/posthouse/pkg/claim"
 	"github.com/posthouse-io/posthouse/pkg/outbox"
+	"github.com/posthouse-io/posthouse/pkg/pinned"
+	"github.com/posthouse-io/posthouse/pkg/queue"
 	"github.com/posthouse-io/posthouse/pkg/quota"
 )
 
@@ -22,82 +23,33 @@ type Ledger struct {
 	charging bool
 	quotas   quota.Config
 	notice   func(outbox.Batch)
+
+	queue               *queue.Queue
+	claiming, deferring string
 }
 
 // New opens the book on a migrated database.
-func New(db *pgxpool.Pool) *Ledger { return &Ledger{db: db, ready: func(...claim.Group) {}} }
+func New(db *pgxpool.Pool) *Ledger {
+	q := queue.New(db, queue.Deliveries)
+	return &Ledger{db: db, ready: func(...claim.Group) {}, queue: q, claiming: q.Claiming(taken), deferring: q.Deferring(takenBare)}
+}
 
 // ErrNotFound says that there is no such delivery (or none of this tenant).
 var ErrNotFound = errors.New("no such delivery")
 
-// pipeline is one round trip and one transaction: its statements run until the
-// first error, which undoes all of them.
-type pipeline struct{ batch pgx.Batch }
+// pipeline is a pinned one, under the name that this room uses.
+type pipeline = pinned.Pipeline
 
-func newPipeline() *pipeline {
-	p := &pipeline{}
-	p.batch.Queue(pinPlanner)
-	return p
+func newPipeline() *pipeline { return pinned.New() }
+
+func (l *Ledger) run(ctx context.Context, p *pipeline) error { return p.Run(ctx, l.db) }
+
+func (l *Ledger) insist(ctx context.Context, fill func(*pipeline)) error {
+	return pinned.Insist(ctx, l.db, fill)
 }
 
-func (p *pipeline) exec(sql string, args ...any) {
-	p.batch.Queue(sql, args...)
-}
-
-func (p *pipeline) query(sql string, scan func(pgx.Rows) error, args ...any) {
-	p.batch.Queue(sql, args...).Query(func(rows pgx.Rows) error {
-		for rows.Next() {
-			if err := scan(rows); err != nil {
-				return err
-			}
-		}
-		return rows.Err()
-	})
-}
-
-func (l *Ledger) run(ctx context.Context, p *pipeline) error {
-	return l.db.SendBatch(ctx, &p.batch).Close()
-}
-
-// insist is run for a pipeline that several may run over the same rows.
-func (l *Ledger) insist(ctx context.Context, queue func(*pipeline)) error {
-	return again(ctx, func() error {
-		p := newPipeline()
-		queue(p)
-		return l.run(ctx, p)
-	})
-}
-
-// begin runs body in a transaction of several round trips, for the rare moves
-// that must read before they write. The planner is pinned here too: a plan made
-// without it would be kept, and used by the next pipeline on this connection.
 func (l *Ledger) begin(ctx context.Context, what string, body func(pgx.Tx) error) error {
-	err := again(ctx, func() error {
-		return pgx.BeginFunc(ctx, l.db, func(tx pgx.Tx) error {
-			if _, err := tx.Exec(ctx, pinPlanner); err != nil {
-				return err
-			}
-			return body(tx)
-		})
-	})
-	if err != nil {
-		return fmt.Errorf("%s: %w", what, err)
-	}
-	return nil
-}
-
-// again repeats what PostgreSQL has undone as the victim of a deadlock: two
-// batches may name the same rows in different orders, and whoever is left
-// standing has committed, so a few tries suffice.
-func again(ctx context.Context, do func() error) error {
-	const tries = 5
-	for n := 1; ; n++ {
-		err := do()
-		var pg *pgconn.PgError
-		if err == nil || n == tries || ctx.Err() != nil || !errors.As(err, &pg) || pg.Code != "40P01" && pg.Code != "40001" {
-			return err
-		}
-	}
+	return pinned.Begin(ctx, l.db, what, body)
 }
 
 // ids converts to the array type that pgx takes for uuid[].

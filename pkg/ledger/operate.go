@@ -198,14 +198,14 @@ func lockSubjects(ctx context.Context, tx pgx.Tx, named []delivery.ID) ([]subjec
 		return err
 	}
 	p := &pipeline{}
-	p.query(lockQueuedRows, readQueue, ids(sorted))
-	p.query(lockDeliveries, func(rows pgx.Rows) error {
+	p.Query(lockQueuedRows, readQueue, ids(sorted))
+	p.Query(lockDeliveries, func(rows pgx.Rows) error {
 		s, err := scanSubject(rows)
 		at[s.id] = len(found)
 		found = append(found, s)
 		return err
 	}, ids(sorted))
-	p.query(recipientsOf, func(rows pgx.Rows) error {
+	p.Query(recipientsOf, func(rows pgx.Rows) error {
 		var id [16]byte
 		var ordinal int
 		var state delivery.RecipientState
@@ -217,7 +217,7 @@ func lockSubjects(ctx context.Context, tx pgx.Tx, named []delivery.ID) ([]subjec
 		}
 		return nil
 	}, ids(sorted))
-	if err := tx.SendBatch(ctx, &p.batch).Close(); err != nil {
+	if err := tx.SendBatch(ctx, &p.Batch).Close(); err != nil {
 		return nil, err
 	}
 	var strays []delivery.ID
@@ -228,8 +228,8 @@ func lockSubjects(ctx context.Context, tx pgx.Tx, named []delivery.ID) ([]subjec
 	}
 	if len(strays) > 0 {
 		p := &pipeline{}
-		p.query(lockQueuedRows, readQueue, ids(strays))
-		if err := tx.SendBatch(ctx, &p.batch).Close(); err != nil {
+		p.Query(lockQueuedRows, readQueue, ids(strays))
+		if err := tx.SendBatch(ctx, &p.Batch).Close(); err != nil {
 			return nil, err
 		}
 	}
@@ -244,13 +244,13 @@ func lockSubjects(ctx context.Context, tx pgx.Tx, named []delivery.ID) ([]subjec
 func lockKeysOf(ctx context.Context, tx pgx.Tx, sorted []delivery.ID) error {
 	var tenants, keys []string
 	p := &pipeline{}
-	p.query(orderedAmong, func(rows pgx.Rows) error {
+	p.Query(orderedAmong, func(rows pgx.Rows) error {
 		var tenant, key string
 		err := rows.Scan(&tenant, &key)
 		tenants, keys = append(tenants, tenant), append(keys, key)
 		return err
 	}, ids(sorted))
-	if err := tx.SendBatch(ctx, &p.batch).Close(); err != nil || len(keys) == 0 {
+	if err := tx.SendBatch(ctx, &p.Batch).Close(); err != nil || len(keys) == 0 {
 		return err
 	}
 	_, err := tx.Exec(ctx, lockOrderingKeys, tenants, keys)
@@ -339,30 +339,30 @@ func move(ctx context.Context, tx pgx.Tx, o order, moving []subject) (outbox.Bat
 	}
 	p := &pipeline{}
 	if len(c.hastened.ids) > 0 {
-		p.exec(hasten, c.hastened.ids, c.hastened.versions, c.hastened.expires)
+		p.Exec(hasten, c.hastened.ids, c.hastened.versions, c.hastened.expires)
 	}
 	if q := &c.requeued; len(q.ids) > 0 {
-		p.exec(requeue, q.ids, q.lanes, q.tenants, q.classes, q.fences, q.versions, q.expires, q.ordering)
+		p.Exec(requeue, q.ids, q.lanes, q.tenants, q.classes, q.fences, q.versions, q.expires, q.ordering)
 	}
 	if len(c.left) > 0 {
-		p.exec(dequeue, c.left)
+		p.Exec(dequeue, c.left)
 	}
-	p.exec(moveDeliveries, string(o.to), c.ids, c.versions, c.fences, c.retries, c.lanes, c.expires, encodeAnswer(o.answer))
+	p.Exec(moveDeliveries, string(o.to), c.ids, c.versions, c.fences, c.retries, c.lanes, c.expires, encodeAnswer(o.answer))
 	if _, to := o.recipientMove(subject{}); to.State != "" {
-		p.exec(moveRecipients, c.ids, string(o.turn[0]), string(to.State), to.Code, to.Text)
+		p.Exec(moveRecipients, c.ids, string(o.turn[0]), string(to.State), to.Code, to.Text)
 	}
-	p.exec(insertEvents, c.ids, c.versions, c.states, c.subjects, c.bodies)
-	p.exec(outbox.Insert, [16]byte(batch.ID), c.ids, c.versions)
+	p.Exec(insertEvents, c.ids, c.versions, c.states, c.subjects, c.bodies)
+	p.Exec(outbox.Insert, [16]byte(batch.ID), c.ids, c.versions)
 	var freed []claim.Group
 	if len(c.freed) > 0 {
-		p.query(unblock, func(rows pgx.Rows) error {
+		p.Query(unblock, func(rows pgx.Rows) error {
 			var g claim.Group
 			err := rows.Scan(&g.Lane, &g.Tenant, &g.Class)
 			freed = append(freed, g)
 			return err
 		}, c.freedTenants, c.freed)
 	}
-	return batch, freed, tx.SendBatch(ctx, &p.batch).Close()
+	return batch, freed, tx.SendBatch(ctx, &p.Batch).Close()
 }
 
 // moveColumns is a page of moves turned into the arrays that the statements unnest.

@@ -132,7 +132,7 @@ func (b *book) checkPlan(t *testing.T, mode, name, sql string, want planned) {
 		_ = tx.Rollback(context.WithoutCancel(t.Context()))
 		_, _ = conn.Exec(context.WithoutCancel(t.Context()), "DEALLOCATE the_statement", pgx.QueryExecModeSimpleProtocol)
 	}()
-	for _, set := range []string{statements(t, "sql.go")["pinPlanner"], "SET LOCAL plan_cache_mode = " + mode, "PREPARE the_statement AS " + sql} {
+	for _, set := range []string{all(t)["pinPlanner"], "SET LOCAL plan_cache_mode = " + mode, "PREPARE the_statement AS " + sql} {
 		if _, err := tx.Exec(t.Context(), set, pgx.QueryExecModeSimpleProtocol); err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
@@ -168,12 +168,12 @@ func (b *book) checkPlan(t *testing.T, mode, name, sql string, want planned) {
 
 func (b *book) checkPlans(t *testing.T) {
 	t.Helper()
-	all, listed, excused := statements(t, "sql.go"), plans(), unplanned()
+	every, listed, excused := all(t), plans(), unplanned()
 	maps.Copy(listed, upkeepPlans())
 	maps.Copy(excused, upkeepUnplanned())
 	maps.Copy(listed, operationPlans())
 	maps.Copy(excused, operationsUnplanned())
-	for _, name := range slices.Sorted(maps.Keys(all)) {
+	for _, name := range slices.Sorted(maps.Keys(every)) {
 		want, ok := listed[name]
 		if _, excuse := excused[name]; !ok && !excuse {
 			t.Errorf("statement %s is in no list of this test", name)
@@ -182,7 +182,7 @@ func (b *book) checkPlans(t *testing.T) {
 			continue
 		}
 		for _, mode := range []string{"force_generic_plan", "force_custom_plan"} {
-			b.checkPlan(t, mode, name, all[name], want)
+			b.checkPlan(t, mode, name, every[name], want)
 		}
 	}
 }
@@ -251,8 +251,8 @@ func (b *book) claimCost(t *testing.T, mark string) int {
 		t.Fatal(err)
 	}
 	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
-	all := statements(t, "sql.go")
-	for _, set := range []string{all["pinPlanner"], "DEALLOCATE ALL", "PREPARE the_claim AS " + all["claimRows"]} {
+	every := all(t)
+	for _, set := range []string{every["pinPlanner"], "DEALLOCATE ALL", "PREPARE the_claim AS " + every["claimRows"]} {
 		if _, err := tx.Exec(t.Context(), set, pgx.QueryExecModeSimpleProtocol); err != nil {
 			t.Fatal(err)
 		}

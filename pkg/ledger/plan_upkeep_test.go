@@ -60,14 +60,14 @@ func TestEventsOfAStretchAreFoundByTime(t *testing.T) {
 	if err := b.SummarizeEvents(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	all := statements(t, "sql.go")
+	every := all(t)
 	conn := connect(t, b.db.Config().ConnString())
 	for _, name := range []string{"eventsBetween", "countEvents"} {
 		tx, err := conn.Begin(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, sql := range []string{all["pinRange"], "PREPARE " + name + " AS " + all[name]} {
+		for _, sql := range []string{every["pinRange"], "PREPARE " + name + " AS " + every[name]} {
 			if _, err := tx.Exec(t.Context(), sql, pgx.QueryExecModeSimpleProtocol); err != nil {
 				t.Fatalf("%s: %v", name, err)
 			}

@@ -17,13 +17,13 @@ func TestPlansOnAQueueThatWasSeenEmpty(t *testing.T) {
 	if _, err := b.db.Exec(t.Context(), "VACUUM ANALYZE queue", pgx.QueryExecModeSimpleProtocol); err != nil {
 		t.Fatal(err)
 	}
-	all, listed := statements(t, "sql.go"), plans()
+	every, listed := all(t), plans()
 	for _, name := range []string{"claimRows", "promote", "settle", "giveBack", "unblock"} {
 		tx, err := b.db.Begin(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, set := range []string{all["pinPlanner"], "PREPARE the_statement AS " + all[name]} {
+		for _, set := range []string{every["pinPlanner"], "PREPARE the_statement AS " + every[name]} {
 			if _, err := tx.Exec(t.Context(), set, pgx.QueryExecModeSimpleProtocol); err != nil {
 				t.Fatalf("%s: %v", name, err)
 			}

@@ -44,8 +44,8 @@ func (l *Ledger) Now(ctx context.Context) (time.Time, error) {
 // up where another upkeep of the table is under way.
 func (l *Ledger) SummarizeEvents(ctx context.Context) error {
 	p := &pipeline{}
-	p.exec(impatient)
-	p.exec(summarizeEvents)
+	p.Exec(impatient)
+	p.Exec(summarizeEvents)
 	if err := l.run(ctx, p); err != nil {
 		return fmt.Errorf("summarise the times of events: %w", err)
 	}
@@ -57,8 +57,8 @@ func (l *Ledger) SummarizeEvents(ctx context.Context) error {
 func (l *Ledger) EventsBetween(ctx context.Context, from, until time.Time, w Which) ([]BookedEvent, error) {
 	var found []BookedEvent
 	p := &pipeline{}
-	p.exec(pinRange)
-	p.query(eventsBetween, func(rows pgx.Rows) error {
+	p.Exec(pinRange)
+	p.Query(eventsBetween, func(rows pgx.Rows) error {
 		e, err := scanEvent(rows)
 		found = append(found, e)
 		return err
@@ -73,8 +73,8 @@ func (l *Ledger) EventsBetween(ctx context.Context, from, until time.Time, w Whi
 func (l *Ledger) CountEvents(ctx context.Context, from, until time.Time, w Which) (int64, error) {
 	var n int64
 	p := &pipeline{}
-	p.exec(pinRange)
-	p.query(countEvents, func(rows pgx.Rows) error { return rows.Scan(&n) }, from, until, w.Tenant, w.State)
+	p.Exec(pinRange)
+	p.Query(countEvents, func(rows pgx.Rows) error { return rows.Scan(&n) }, from, until, w.Tenant, w.State)
 	if err := l.run(ctx, p); err != nil {
 		return 0, fmt.Errorf("count events from %s to %s: %w", from.UTC().Format(time.RFC3339), until.UTC().Format(time.RFC3339), err)
 	}
@@ -86,7 +86,7 @@ func (l *Ledger) EventTimes(ctx context.Context, keys []EventKey) (map[EventKey]
 	known := make(map[EventKey]time.Time, len(keys))
 	p := newPipeline()
 	aggregates, versions := columns(keys)
-	p.query(eventTimes, func(rows pgx.Rows) error {
+	p.Query(eventTimes, func(rows pgx.Rows) error {
 		e, err := scanEvent(rows)
 		known[e.EventKey] = e.At
 		return err
@@ -103,7 +103,7 @@ func (l *Ledger) EventBodies(ctx context.Context, keys []EventKey) ([]BookedEven
 	found := make([]BookedEvent, 0, len(keys))
 	p := newPipeline()
 	aggregates, versions := columns(keys)
-	p.query(eventBodies, func(rows pgx.Rows) error {
+	p.Query(eventBodies, func(rows pgx.Rows) error {
 		var subject string
 		var body []byte
 		e, err := scanEvent(rows, &subject, &body)
@@ -122,7 +122,7 @@ func (l *Ledger) EventsInOutbox(ctx context.Context, keys []EventKey) ([]EventKe
 	var found []EventKey
 	p := &pipeline{}
 	aggregates, versions := columns(keys)
-	p.query(eventsInOutbox, func(rows pgx.Rows) error {
+	p.Query(eventsInOutbox, func(rows pgx.Rows) error {
 		var k EventKey
 		var id [16]byte
 		err := rows.Scan(&id, &k.Version)

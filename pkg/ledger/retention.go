@@ -61,10 +61,10 @@ func (l *Ledger) DropMonth(ctx context.Context, m Month, told time.Duration) err
 	// The long look first, beside everybody else's work; what comes to life again
 	// meanwhile is in the queue, which is looked at once more under the lock.
 	p := &pipeline{}
-	p.exec(pinRange)
+	p.Exec(pinRange)
 	var unfinished, open, young bool
-	p.query(workBetween, func(rows pgx.Rows) error { return rows.Scan(&unfinished) }, m.begin(), m.End())
-	p.query(toldBetween, func(rows pgx.Rows) error { return rows.Scan(&young) }, m.begin(), m.End(), now.Add(-told))
+	p.Query(workBetween, func(rows pgx.Rows) error { return rows.Scan(&unfinished) }, m.begin(), m.End())
+	p.Query(toldBetween, func(rows pgx.Rows) error { return rows.Scan(&young) }, m.begin(), m.End(), now.Add(-told))
 	if err := l.run(ctx, p); err != nil {
 		return fmt.Errorf("drop %s: %w", m, err)
 	}
@@ -116,7 +116,7 @@ func (l *Ledger) DeleteKeys(ctx context.Context, before time.Time, after deliver
 	var seen int64
 	next = after
 	p := newPipeline()
-	p.query(deleteKeys, func(rows pgx.Rows) error {
+	p.Query(deleteKeys, func(rows pgx.Rows) error {
 		var id *[16]byte
 		err := rows.Scan(&removed, &id, &seen)
 		if id != nil {

@@ -11,6 +11,7 @@ import (
 	"github.com/posthouse-io/posthouse/pkg/claim"
 	"github.com/posthouse-io/posthouse/pkg/delivery"
 	"github.com/posthouse-io/posthouse/pkg/outbox"
+	"github.com/posthouse-io/posthouse/pkg/queue"
 	"github.com/posthouse-io/posthouse/pkg/retry"
 	"github.com/posthouse-io/posthouse/streams"
 )
@@ -55,9 +56,9 @@ func (l *Ledger) Settle(ctx context.Context, settlements []Settlement) ([]Settle
 	err := l.insist(ctx, func(p *pipeline) {
 		clear(results)
 		if len(c.ordering) > 0 {
-			p.exec(lockOrderingKeys, c.orderingTenants, c.ordering)
+			p.Exec(lockOrderingKeys, c.orderingTenants, c.ordering)
 		}
-		p.query(settle, func(rows pgx.Rows) error {
+		p.Query(settle, func(rows pgx.Rows) error {
 			var id [16]byte
 			if err := rows.Scan(&id); err != nil {
 				return err
@@ -68,7 +69,7 @@ func (l *Ledger) Settle(ctx context.Context, settlements []Settlement) ([]Settle
 			c.attempts, c.retries, c.verdicts, c.answers, c.recipients, c.subjects, c.bodies)
 		if len(c.ordering) > 0 {
 			freed = nil
-			p.query(unblock, func(rows pgx.Rows) error {
+			p.Query(unblock, func(rows pgx.Rows) error {
 				var g claim.Group
 				err := rows.Scan(&g.Lane, &g.Tenant, &g.Class)
 				freed = append(freed, g)
@@ -116,8 +117,8 @@ func (l *Ledger) findSettled(ctx context.Context, settlements []Settlement, resu
 		}
 		return err
 	}
-	p.query(settledAttempts, ours, c.ids, c.fences, c.workers, c.verdicts)
-	p.query(settledWithoutAttempt, ours, c.ids, c.fences, c.versions, c.verdicts, c.states)
+	p.Query(settledAttempts, ours, c.ids, c.fences, c.workers, c.verdicts)
+	p.Query(settledWithoutAttempt, ours, c.ids, c.fences, c.versions, c.verdicts, c.states)
 	if err := l.run(ctx, p); err != nil {
 		return fmt.Errorf("look up %d settled attempts: %w", len(open), err)
 	}
@@ -126,17 +127,12 @@ func (l *Ledger) findSettled(ctx context.Context, settlements []Settlement, resu
 
 // GiveBack returns deliveries whose attempt never began: nothing is counted.
 func (l *Ledger) GiveBack(ctx context.Context, settlements []Settlement) error {
-	var c settleColumns
+	rows := make([]queue.Unused, len(settlements))
 	for i := range settlements {
-		s := &settlements[i]
-		c.ids, c.fences, c.workers = append(c.ids, s.Claimed.ID), append(c.fences, s.Claimed.Fence), append(c.workers, s.Claimed.Worker)
-		c.delays = append(c.delays, s.Decision.Delay.Seconds())
+		k := &settlements[i].Claimed
+		rows[i] = queue.Unused{ID: k.ID, Fence: k.Fence, Worker: k.Worker, Delay: settlements[i].Decision.Delay}
 	}
-	err := l.insist(ctx, func(p *pipeline) { p.exec(giveBack, c.ids, c.fences, c.workers, c.delays) })
-	if err != nil {
-		return fmt.Errorf("give back %d deliveries: %w", len(settlements), err)
-	}
-	return nil
+	return l.queue.GiveBack(ctx, rows)
 }
 
 // settleColumns is a batch of settlements turned into the arrays that the

@@ -46,15 +46,32 @@ func statements(t *testing.T, file string) map[string]string {
 	return found
 }
 
+// all is every statement that this room runs, those of the queue among them, and the
+// claims as they are put together.
+func all(t *testing.T) map[string]string {
+	t.Helper()
+	found := statements(t, "sql.go")
+	maps.Copy(found, statements(t, "../queue/sql.go"))
+	maps.Copy(found, statements(t, "../pinned/sql.go"))
+	found["claimRows"], found["claimDeferred"] = found["claimHead"]+found["taken"], found["deferredHead"]+found["takenBare"]
+	for _, part := range []string{"claimHead", "taken", "deferredHead", "takenBare"} {
+		delete(found, part)
+	}
+	return found
+}
+
 func TestEveryStatementPreparesOnTheSchema(t *testing.T) {
 	t.Parallel()
 	conn := connect(t, localtest.Postgres(t))
-	for _, file := range []string{"sql.go", "../outbox/sql.go", "../lane/sql.go", "../quota/sql.go", "../audit/sql.go"} {
-		all := statements(t, file)
-		for _, name := range slices.Sorted(maps.Keys(all)) {
-			if _, err := conn.Prepare(t.Context(), file+" "+name, all[name]); err != nil {
-				t.Errorf("%s of %s: %v", name, file, err)
-			}
+	found := all(t)
+	for _, file := range []string{"../outbox/sql.go", "../lane/sql.go", "../quota/sql.go", "../audit/sql.go"} {
+		for name, sql := range statements(t, file) {
+			found[file+" "+name] = sql
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(found)) {
+		if _, err := conn.Prepare(t.Context(), name, found[name]); err != nil {
+			t.Errorf("%s: %v", name, err)
 		}
 	}
 }

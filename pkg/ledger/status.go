@@ -39,7 +39,7 @@ func (l *Ledger) Status(ctx context.Context, id delivery.ID) (*delivery.Status, 
 	var q queued
 	found := false
 	p := newPipeline()
-	p.query(selectStatus, func(rows pgx.Rows) error {
+	p.Query(selectStatus, func(rows pgx.Rows) error {
 		found = true
 		var class delivery.Class
 		var answer []byte
@@ -57,14 +57,14 @@ func (l *Ledger) Status(ctx context.Context, id delivery.ID) (*delivery.Status, 
 		s.Class, s.Answer = class.String(), answer
 		return err
 	}, [16]byte(id))
-	p.query(anyWorker, func(rows pgx.Rows) error { return rows.Scan(&q.sender) })
-	p.query(selectRecipients, func(rows pgx.Rows) error {
+	p.Query(anyWorker, func(rows pgx.Rows) error { return rows.Scan(&q.sender) })
+	p.Query(selectRecipients, func(rows pgx.Rows) error {
 		var r delivery.RecipientStatus
 		err := rows.Scan(&r.Ordinal, &r.State, &r.Code, &r.Text)
 		s.Recipients = append(s.Recipients, r)
 		return err
 	}, [16]byte(id))
-	p.query(selectAttempts, func(rows pgx.Rows) error {
+	p.Query(selectAttempts, func(rows pgx.Rows) error {
 		var a delivery.Attempt
 		var answer []byte
 		err := rows.Scan(&a.Number, &a.Fence, &a.ClaimedAt, &a.SettledAt, &a.Verdict, &answer)
@@ -72,7 +72,7 @@ func (l *Ledger) Status(ctx context.Context, id delivery.ID) (*delivery.Status, 
 		s.Tried = append(s.Tried, a)
 		return err
 	}, [16]byte(id))
-	p.query(selectEvents, func(rows pgx.Rows) error {
+	p.Query(selectEvents, func(rows pgx.Rows) error {
 		var step delivery.Step
 		err := rows.Scan(&step.Version, &step.State, &step.At)
 		s.Journey = append(s.Journey, step)

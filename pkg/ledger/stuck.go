@@ -20,7 +20,7 @@ import (
 func (l *Ledger) Stuck(ctx context.Context, maxHold time.Duration, after delivery.ID, limit int) ([]Claimed, error) {
 	var found []Claimed
 	p := newPipeline()
-	p.query(stuck, func(rows pgx.Rows) error {
+	p.Query(stuck, func(rows pgx.Rows) error {
 		var owner [16]byte
 		c, err := scanClaimed(rows, &owner)
 		c.Worker = owner
@@ -37,7 +37,7 @@ func (l *Ledger) Stuck(ctx context.Context, maxHold time.Duration, after deliver
 func (l *Ledger) Overdue(ctx context.Context, limit int) ([]delivery.ID, error) {
 	var found []delivery.ID
 	p := newPipeline()
-	p.query(overdue, func(rows pgx.Rows) error {
+	p.Query(overdue, func(rows pgx.Rows) error {
 		var id [16]byte
 		err := rows.Scan(&id)
 		found = append(found, id)
@@ -51,28 +51,10 @@ func (l *Ledger) Overdue(ctx context.Context, limit int) ([]delivery.ID, error) 
 
 // NextLapse tells how long until the earliest lease may lapse; negative: there is
 // no worker.
-func (l *Ledger) NextLapse(ctx context.Context) (time.Duration, error) {
-	var seconds *float64
-	p := newPipeline()
-	p.query(nextLapse, func(rows pgx.Rows) error { return rows.Scan(&seconds) })
-	if err := l.run(ctx, p); err != nil {
-		return -1, fmt.Errorf("next lapse: %w", err)
-	}
-	if seconds == nil {
-		return -1, nil
-	}
-	return max(0, time.Duration(*seconds*float64(time.Second))), nil
-}
+func (l *Ledger) NextLapse(ctx context.Context) (time.Duration, error) { return l.queue.NextLapse(ctx) }
 
 // ForgetWorkers removes workers that lapsed a minute ago and own nothing.
-func (l *Ledger) ForgetWorkers(ctx context.Context) error {
-	p := newPipeline()
-	p.exec(forgetWorkers)
-	if err := l.run(ctx, p); err != nil {
-		return fmt.Errorf("forget lapsed workers: %w", err)
-	}
-	return nil
-}
+func (l *Ledger) ForgetWorkers(ctx context.Context) error { return l.queue.ForgetWorkers(ctx) }
 
 // Late writes the result of an attempt whose row has been moved by somebody else
 // since it was claimed. When nobody has claimed the delivery again (same fence)

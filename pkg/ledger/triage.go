@@ -19,13 +19,13 @@ func (l *Ledger) Triage(ctx context.Context, c delivery.TriageCommand) (delivery
 		report = delivery.TriageReport{}
 		have := make(map[string]string, len(named))
 		p := &pipeline{}
-		p.query(lockLetters, func(rows pgx.Rows) error {
+		p.Query(lockLetters, func(rows pgx.Rows) error {
 			var id, triage string
 			err := rows.Scan(&id, &triage)
 			have[id] = triage
 			return err
 		}, named)
-		if err := tx.SendBatch(ctx, &p.batch).Close(); err != nil {
+		if err := tx.SendBatch(ctx, &p.Batch).Close(); err != nil {
 			return err
 		}
 		var open []string

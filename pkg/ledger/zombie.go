@@ -18,7 +18,7 @@ const Zombie = "ZOMBIE_RECOVERED"
 func (l *Ledger) ZombieRuns(ctx context.Context, deliveries []delivery.ID) (map[delivery.ID]int, error) {
 	runs := make(map[delivery.ID]int)
 	p := newPipeline()
-	p.query(zombieRuns, func(rows pgx.Rows) error {
+	p.Query(zombieRuns, func(rows pgx.Rows) error {
 		var id [16]byte
 		var n int
 		err := rows.Scan(&id, &n)

@@ -61,7 +61,7 @@ type Program struct {
 // these. It is killed when the test ends.
 func (s *Site) Exec(name string, extra map[string]string) *Program {
 	s.T.Helper()
-	return Exec(s.T, name, s.environ(extra))
+	return Exec(s.T, name, s.Environ(extra))
 }
 
 // Exec starts the built binary of a service with exactly this environment.

@@ -36,7 +36,7 @@ type Service struct {
 func (s *Site) Start(name string, extra map[string]string) *Service {
 	s.T.Helper()
 	v := &Service{Log: &Logbook{}, site: s, name: name, done: make(chan struct{})}
-	run, err := v.load(s.environ(extra))
+	run, err := v.load(s.Environ(extra))
 	if err != nil {
 		s.T.Fatalf("%s: %v", name, err)
 	}

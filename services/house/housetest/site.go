@@ -83,8 +83,8 @@ func New(t *testing.T, o Options) *Site {
 	return s
 }
 
-// environ is the environment of one service, as os.Environ gives it.
-func (s *Site) environ(extra map[string]string) []string {
+// Environ is the environment of one service, as os.Environ gives it.
+func (s *Site) Environ(extra map[string]string) []string {
 	all := maps.Clone(s.env)
 	maps.Copy(all, extra)
 	lines := make([]string, 0, len(all))
