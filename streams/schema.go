@@ -6,7 +6,7 @@ import "embed"
 var schemas embed.FS
 
 // Schema returns the JSON Schema (2020-12) of a message: "send.mail",
-// "event.delivery", "event.alert" or "dlq". An unknown name gives nil.
+// "event.delivery", "event.lane", "event.quota", "event.alert" or "dlq". An unknown name gives nil.
 func Schema(name string) []byte {
 	b, err := schemas.ReadFile("schema/" + name + ".json")
 	if err != nil {

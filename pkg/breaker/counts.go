@@ -29,9 +29,13 @@ func Judge(o delivery.Outcome) Result {
 		return Success
 	case delivery.Interrupted:
 		return Excluded
-	case delivery.Unknown:
-		return Failure
+	case delivery.Refused:
+		return judge(o)
 	}
+	return Failure // nobody knows
+}
+
+func judge(o delivery.Outcome) Result {
 	if o.Answer.Code == "421" && strings.HasPrefix(o.Answer.Enhanced, "4.7.") {
 		return Throttle
 	}

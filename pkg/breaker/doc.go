@@ -15,8 +15,11 @@
 // never close anything.
 //
 // A trip that can not be stored is kept: this instance goes on refusing until the
-// open time is over, and the next failure tries again to store it. The registry is
-// bounded; idle entries leave it, an open one never does. It starts no goroutine;
-// the store and the callback are called from the goroutine of Done, outside of any
-// lock.
+// open time is over. Each failure, and Flush, tries again to store it; a success after
+// that time drops it, for the destination has recovered before anybody else heard of
+// it. One call at a time tells the store of a destination.
+//
+// The registry is bounded; idle entries leave it, an open one never does. It starts no
+// goroutine; the store and the callback are called from the goroutine of Done, outside
+// of any lock. Metrics and logs are the caller's, who is told of each change it made.
 package breaker

@@ -42,7 +42,10 @@ type Trip struct {
 // Store is the row of the lane. Each call returns what is true afterwards, whoever
 // made it so, and whether this call did.
 type Store interface {
+	// Open opens a closed lane for t.For; one that is open or half open it leaves.
 	Open(ctx context.Context, t Trip) (now Gate, changed bool, err error)
+	// Probed counts the result of a probe that was claimed at the version of probe; of
+	// an earlier half-open period it counts nothing.
 	Probed(ctx context.Context, probe Gate, success bool, t Trip) (now Gate, changed bool, err error)
 }
 
@@ -82,6 +85,7 @@ func target(key string) string {
 	if !found {
 		name = key
 	}
+	name = bound(name)
 	switch kind {
 	case "smp":
 		return "SMP access to '" + name + "'"
@@ -98,14 +102,18 @@ func target(key string) string {
 	case "forwarder":
 		return "Forwarding to the receiver backend"
 	}
-	return "Sending by '" + key + "'"
+	return "Sending by '" + bound(key) + "'"
 }
 
-// bound makes one line of a foreign text.
+// bound makes one line of a foreign text. What would turn the direction of the text
+// or hide in it goes too: a person reads this.
 func bound(s string) string {
 	s = strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) {
+		switch {
+		case unicode.IsControl(r):
 			return ' '
+		case unicode.Is(unicode.Cf, r):
+			return -1
 		}
 		return r
 	}, strings.ToValidUTF8(s, "\ufffd"))

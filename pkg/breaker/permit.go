@@ -2,6 +2,7 @@ package breaker
 
 import (
 	"context"
+	"fmt"
 	"sync/atomic"
 )
 
@@ -13,37 +14,37 @@ type Permit struct {
 }
 
 // Done says what the call has shown of its destination; cause is the failure, for a
-// person. An error means that a change of state could not be stored; it is kept.
+// person. Only the first call counts. An error means that a change of state could not
+// be stored; this instance keeps to it all the same.
 func (p *Permit) Done(ctx context.Context, r Result, cause string) error {
-	if !p.used.CompareAndSwap(false, true) {
-		return nil
-	}
-	s := p.set
-	if r == Excluded {
+	if !p.used.CompareAndSwap(false, true) || r == Excluded {
 		return nil
 	}
 	if p.gate.State == HalfOpen {
-		success := r == Success || r == Throttle || r == Refusal && s.settings.OnAuth != "park"
-		t := Trip{Gate: p.gate, Cause: bound(cause), For: s.settings.OpenFor, Probes: s.settings.Probes, Parked: r == Refusal && !success}
-		now, changed, err := s.store.Probed(ctx, p.gate, success, t)
-		if err != nil {
-			return err // the row stays half open; the next probe decides
-		}
-		s.settle(now)
-		if changed && now.State != p.gate.State {
-			c := Change{From: p.gate, To: now}
-			if now.State == Open {
-				c.Message = Message(now, s.now())
-			}
-			s.changed(ctx, c)
-		}
-		return nil
+		return p.probed(ctx, r, cause)
 	}
-	if r == Refusal && s.settings.OnAuth != "park" {
-		r = Failure // the account does not work: that is of the destination too
+	if t := p.set.record(p.gate, r, cause); t != nil {
+		return p.set.save(ctx, *t)
 	}
-	if t := s.record(p.gate, r, cause); t != nil {
-		return s.save(ctx, *t)
+	return nil
+}
+
+// probed tells the row what a probe has shown. A row that could not be told stays
+// half open: the claim that was the permit ends, and the next one decides.
+func (p *Permit) probed(ctx context.Context, r Result, cause string) error {
+	s := p.set
+	t := Trip{Gate: p.gate, Cause: bound(cause), For: s.settings.OpenFor, Probes: s.settings.Probes, Parked: s.settings.parks(r)}
+	now, changed, err := s.store.Probed(ctx, p.gate, r == Success || r == Throttle, t)
+	if err != nil {
+		return fmt.Errorf("probe of %s: %w", p.gate.Key, err)
+	}
+	s.settle(now)
+	if changed && now.State != p.gate.State {
+		c := Change{From: p.gate, To: now}
+		if now.State == Open {
+			c.Message = Message(now, s.now())
+		}
+		s.changed(ctx, c)
 	}
 	return nil
 }

@@ -20,11 +20,32 @@ type Settings struct {
 	MinRejected time.Duration `env:"-"` // least wait of a delivery that met an open breaker after it had been claimed: the seed's scheduler interval
 }
 
-// Check names every wrong combination; prefix is that of the variables.
+// parks tells whether a result opens the lane at once and for good reason: nothing
+// will be taken until somebody mends the credentials.
+func (s Settings) parks(r Result) bool { return r == Refusal && s.OnAuth == "park" }
+
+// Check names every wrong value and combination; prefix is that of the variables.
 func (s Settings) Check(prefix string) []error {
 	var faults []error
 	fault := func(name, format string, args ...any) {
 		faults = append(faults, fmt.Errorf(prefix+name+": "+format, args...))
+	}
+	atLeast := func(name string, value, least any, wrong bool) {
+		if wrong {
+			fault(name, "%v is less than %v", value, least)
+		}
+	}
+	atLeast("FAILURE_THRESHOLD", s.Threshold, 1, s.Threshold < 1)
+	atLeast("FAILURE_EXECUTIONS", s.Executions, 0, s.Executions < 0)
+	// The window has ten parts of at least a millisecond.
+	atLeast("FAILURE_PERIOD", s.Period, 10*time.Millisecond, s.Period != 0 && s.Period < 10*time.Millisecond)
+	atLeast("OPEN_DURATION", s.OpenFor, 100*time.Millisecond, s.OpenFor < 100*time.Millisecond)
+	atLeast("HALF_OPEN_MAX_ATTEMPTS", s.Probes, 1, s.Probes < 1)
+	if s.Rate < 0 || s.Rate > 100 {
+		fault("FAILURE_RATE", "%d is not a share in percent (1 to 100, 0 for none)", s.Rate)
+	}
+	if s.OnAuth != "fail" && s.OnAuth != "park" {
+		fault("ON_AUTH", "%.20q is neither fail nor park", s.OnAuth)
 	}
 	switch {
 	case s.Rate > 0 && s.Executions == 0:
@@ -33,9 +54,6 @@ func (s Settings) Check(prefix string) []error {
 		fault("FAILURE_RATE", "needs FAILURE_PERIOD, the time over which the share is taken")
 	case s.Rate == 0 && s.Executions > 0 && s.Executions < s.Threshold:
 		fault("FAILURE_EXECUTIONS", "%d sends can not hold %d failures (FAILURE_THRESHOLD)", s.Executions, s.Threshold)
-	}
-	if s.Period > 0 && s.Period < 10*time.Millisecond {
-		fault("FAILURE_PERIOD", "%s is less than 10ms", s.Period)
 	}
 	return faults
 }

@@ -84,6 +84,9 @@ func (l *Loop[T]) Announce(groups ...Group) {
 
 // Wake has the queue looked at now: a lane may have opened.
 func (l *Loop[T]) Wake() {
+	l.mu.Lock()
+	clear(l.full)
+	l.mu.Unlock()
 	select {
 	case l.gaze <- struct{}{}:
 	default:

@@ -38,6 +38,8 @@ func TestSchemasDescribeTheWireForms(t *testing.T) {
 		{"event.delivery", event},
 		{"event.alert", &delivery.Alert{Schema: 1, Event: "alert.outbox_age.1", Kind: "alert", Name: "outbox_age", Version: 1, State: delivery.AlertRaised,
 			Channel: "_", Tenant: "_", At: now, Value: 61, Threshold: 60, Unit: "seconds", Text: "t"}},
+		{"event.lane", &delivery.LaneEvent{Schema: 1, Event: "lane.1.2", Kind: "lane", State: delivery.LaneOpen, Lane: "mail$host:25", Channel: "mail", Tenant: "_", Version: 2,
+			At: now, Until: &now, Cause: "421 later", Text: "t", By: "ann", Cap: 4, RateCap: 60}},
 		{"dlq", &delivery.Letter{Schema: 1, EventID: "e", Source: "poison", Channel: "mail", Tenant: "acme", ID: &id, RequestID: "r", Code: "c", Reason: "why",
 			Summary: json.RawMessage(`{}`), Triage: "open", Remark: "m", ArchivedAt: &now}},
 	} {

@@ -128,11 +128,11 @@ WITH turn AS MATERIALIZED (
 )`
 
 // gates tells of lanes what a claim and the worker after it need to know: wait is
-// 0 while there is room, the seconds until its limit allows the next send, or NULL
+// 0 while there is room or the lane is shut (then it is left until it opens), the seconds until its limit allows the next send, or NULL
 // when only the end of something in work makes room.
 const gates = `
 SELECT l.id, l.key, l.guarded, l.breaker, l.version, l.shut_until, l.opened_at, l.failures, l.shut_reason, coalesce(l.cap, 0), coalesce(l.rate_cap, 0),
-       CASE WHEN NOT l.guarded THEN 0::float8
+       CASE WHEN NOT l.guarded OR l.shut_until > clock_timestamp() OR l.paused_until > clock_timestamp() THEN 0::float8
             WHEN l.full_until > clock_timestamp() THEN extract(epoch FROM l.full_until - clock_timestamp())::float8
             WHEN NOT l.id = ANY (string_to_array(current_setting('posthouse.gates', true), ',')::int[]) THEN 0.05::float8
             WHEN least(CASE l.breaker WHEN 'open' THEN 0 WHEN 'half_open' THEN l.probes - l.probed - b.busy ELSE 1000000 END,

@@ -1,6 +1,7 @@
 package quota
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -25,10 +26,10 @@ func New(db *pgxpool.Pool, cfg Config) *Quotas { return &Quotas{db: db, cfg: cfg
 // for it try again. It works at once.
 func (q *Quotas) Put(ctx context.Context, c delivery.QuotaCommand) error {
 	action, target := "quota.set", c.Bucket+" "+c.Channel
-	zone := c.Zone
-	if zone == "" {
-		zone = "UTC"
+	if b := q.cfg.Bucket(c.Bucket); b != c.Bucket {
+		return fmt.Errorf("%s draws on the quota of %s (QUOTA_PLATFORM_TENANTS): set that", c.Bucket, b)
 	}
+	zone := cmp.Or(c.Zone, q.cfg.Zone, "UTC")
 	hold := "fail"
 	if c.Hold {
 		hold = "hold"
@@ -72,7 +73,7 @@ func (q *Quotas) Usage(ctx context.Context, f delivery.QuotaFilter) ([]delivery.
 		}
 		month = &m
 	}
-	rows, err := q.db.Query(ctx, usage, f.Bucket, f.Channel, month)
+	rows, err := q.db.Query(ctx, usage, f.Bucket, f.Channel, month, cmp.Or(q.cfg.Zone, "UTC"))
 	if err != nil {
 		return nil, fmt.Errorf("usage: %w", err)
 	}

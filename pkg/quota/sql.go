@@ -54,7 +54,7 @@ FROM lane l
 WHERE l.key = 'prepare' AND q.kind = 'delivery' AND q.lane = l.id AND q.state = 'waiting' AND ($1 = '_platform' OR q.tenant = $1)`
 
 const usage = `
-SELECT u.bucket, u.channel, u.month::text, u.used, q.monthly_limit, coalesce(q.on_exhausted, 'fail'), coalesce(q.zone, 'UTC')
+SELECT u.bucket, u.channel, u.month::text, u.used, q.monthly_limit, coalesce(q.on_exhausted, 'fail'), coalesce(q.zone, $4)
 FROM quota_usage u LEFT JOIN quota q ON q.bucket = u.bucket AND q.channel = u.channel
 WHERE ($1 = '' OR u.bucket = $1) AND ($2 = '' OR u.channel = $2) AND ($3::date IS NULL OR u.month = $3::date)
 ORDER BY u.month DESC, u.bucket, u.channel LIMIT 1000`

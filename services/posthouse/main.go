@@ -5,6 +5,7 @@
 //	posthouse migrate | streams apply     the two steps before the services start
 //	posthouse send | status | explain | tail | dlq list
 //	posthouse retry | cancel | settle | jobs | audit | dlq resolve
+//	posthouse lanes | breaker | pause | resume | pauses | quota
 //	posthouse env | health | sink | bench
 package main
 
@@ -41,6 +42,12 @@ type commands struct {
 	Cancel  cancelCommand  `cmd:"" help:"Call deliveries back that wait: by id, or all that a filter finds."`
 	Settle  settleCommand  `cmd:"" help:"Say of held deliveries that they arrived or did not."`
 	Jobs    jobsCommand    `cmd:"" help:"Retries and cancellations over all that a filter finds."`
+	Lanes   lanesCommand   `cmd:"" help:"Destinations: what protects them, and what waits there."`
+	Breaker breakerCommand `cmd:"" help:"Circuit breakers of lanes: list, open, reset."`
+	Pause   pauseCommand   `cmd:"" help:"Let a lane, a tenant or a channel rest; what arrives is kept."`
+	Resume  resumeCommand  `cmd:"" help:"End a pause."`
+	Pauses  pausesCommand  `cmd:"" help:"Tenants and channels that rest."`
+	Quota   quotaCommand   `cmd:"" help:"Monthly quotas of tenants, and what is used of them."`
 	Audit   auditCommand   `cmd:"" help:"What operators have done."`
 	Dlq     dlqCommand     `cmd:"" name:"dlq" help:"Dead letters."`
 	Events  eventsCommand  `cmd:"" help:"Events: publish them again, and whether the stream holds them all."`

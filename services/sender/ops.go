@@ -14,7 +14,7 @@ import (
 
 // operations answers questions and takes commands on posthouse.ops.sender.*.
 func operations(o *operator, jobs *jobs, log zerolog.Logger) bus.Service {
-	s := bus.Service{Name: "posthouse-sender", Version: "1.1.0", Description: "deliveries: where they are, and what operators do with them", Log: log}
+	s := bus.Service{Name: "posthouse-sender", Version: "1.2.0", Description: "deliveries: where they are, and what operators do with them", Log: log}
 	add := func(verb, description string, handle func(context.Context, bus.Request) (any, error)) {
 		s.Endpoints = append(s.Endpoints, bus.Endpoint{Name: verb, Subject: streams.Ops("sender", verb), Description: description, Handle: handle})
 	}
@@ -28,6 +28,15 @@ func operations(o *operator, jobs *jobs, log zerolog.Logger) bus.Service {
 	add("job-pause", "let a job rest", jobs.turn(delivery.JobPaused))
 	add("job-resume", "let a paused job go on", jobs.turn(delivery.JobRunning))
 	add("job-cancel", "end a job where it stands", jobs.turn(delivery.JobCancelled))
+	add("lanes", "destinations: breaker, limits, pause, and what waits there", o.listLanes)
+	add("breaker-open", "stop a lane for a while", o.openBreaker)
+	add("breaker-reset", "close a lane's breaker, forget its failures and caps", o.resetBreaker)
+	add("pause", "let a lane, a tenant or a channel rest; what arrives is kept", o.pause)
+	add("resume", "end a pause", o.resume)
+	add("pauses", "tenants and channels that rest", o.pauses)
+	add("quota-set", "set or remove a monthly quota; works at once", o.setQuota)
+	add("quotas", "monthly quotas that were set", o.listQuotas)
+	add("usage", "what was used of each month, newest first", o.usage)
 	add("audit", "what operators have done, newest first", o.audit)
 	return s
 }
