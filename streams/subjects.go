@@ -12,6 +12,7 @@ import (
 //	posthouse.event.<kind>.<state>.<channel>.<tenant>  stream POSTHOUSE_EVENTS
 //	posthouse.dlq.<source>.<channel>.<tenant>          stream POSTHOUSE_DLQ
 //	posthouse.ops.<service>.<verb>                     request and reply, no stream
+//	posthouse.ops.<service>.<verb>.each                the same, answered by each instance
 //	posthouse.doorbell.<kind>                          core NATS, no stream
 //
 // Why the tenant comes last: permissions of the server then read
@@ -106,6 +107,16 @@ func DLQ(source Source, channel, tenant string) string {
 
 // Ops is the subject of one operation of a service.
 func Ops(service, verb string) string { return join(ops, service, verb) }
+
+// OpsEach is the subject of an operation that each instance of a service answers: one
+// of its own, since an account that exports it must allow more than one answer.
+func OpsEach(service, verb string) string {
+	s := Ops(service, verb)
+	if s == "" {
+		return ""
+	}
+	return s + ".each"
+}
 
 // Doorbell is the core subject that wakes whoever waits for work of that kind.
 func Doorbell(kind string) string { return join(doorbell, kind) }

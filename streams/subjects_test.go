@@ -58,7 +58,7 @@ func TestSubjectsLandInOneStream(t *testing.T) {
 			t.Errorf("%s is stored %d times", subject, total)
 		}
 	}
-	for _, subject := range []string{streams.Ops("sender", "status"), streams.Doorbell("queue")} {
+	for _, subject := range []string{streams.Ops("sender", "status"), streams.OpsEach("sender", "status"), streams.Doorbell("queue")} {
 		if name, err := js.StreamNameBySubject(ctx, subject); err == nil {
 			t.Errorf("%s is stored in %s", subject, name)
 		}
@@ -96,6 +96,9 @@ func TestSubjectsRoundTrip(t *testing.T) {
 	}
 	if s, v, err := streams.ParseOps(streams.Ops("dead-letter", "list")); s != "dead-letter" || v != "list" || err != nil {
 		t.Error(s, v, err)
+	}
+	if s := streams.OpsEach("a.b", "c"); s != "" {
+		t.Error(s)
 	}
 	if k, err := streams.ParseDoorbell(streams.Doorbell("queue")); k != "queue" || err != nil {
 		t.Error(k, err)

@@ -26,7 +26,8 @@ type Gate struct {
 	Until    time.Time // of an open one
 	OpenedAt time.Time
 	Failures int
-	Cause    string // the last failure
+	Cause    string // the last failure; the operator's reason, if Forced
+	Forced   bool   // opened by an operator, for no failure
 }
 
 // Trip is what this instance has seen when it opens a lane.
@@ -60,7 +61,8 @@ const maxCause = 300
 
 // Message is what an operator reads of a lane that is not closed: what, which
 // target, state, since when, how long still, after how many failures, the last one
-// (seed, "Rejection messages").
+// (seed, "Rejection messages"). Of one that an operator has opened: the reason, since
+// nothing has failed.
 func Message(g Gate, now time.Time) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s suspended by circuit breaker (state %s", target(g.Key), strings.ToUpper(string(g.State)))
@@ -71,10 +73,18 @@ func Message(g Gate, now time.Time) string {
 		fmt.Fprintf(&b, ", %ds remaining", int(max(0, g.Until.Sub(now)).Round(time.Second).Seconds()))
 	}
 	b.WriteString(")")
+	cause := bound(g.Cause)
+	if g.Forced {
+		b.WriteString(", opened by an operator")
+		if cause != "" {
+			b.WriteString(": " + cause)
+		}
+		return b.String()
+	}
 	if g.Failures > 0 {
 		fmt.Fprintf(&b, " after %d failures", g.Failures)
 	}
-	if cause := bound(g.Cause); cause != "" {
+	if cause != "" {
 		b.WriteString("; last failure: " + cause)
 	}
 	return b.String()

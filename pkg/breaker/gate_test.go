@@ -34,8 +34,10 @@ func TestMessageOfEachState(t *testing.T) {
 	at := time.Date(2026, 9, 14, 10, 12, 3, 0, time.FixedZone("CEST", 7200))
 	for want, g := range map[string]Gate{
 		"(state OPEN, 0s remaining)": {State: Open},
-		"(state OPEN since 2026-09-14T08:12:03Z, 0s remaining) after 1 failures": {State: Open, OpenedAt: at, Until: at.Add(-time.Hour), Failures: 1},
-		"(state HALF_OPEN since 2026-09-14T08:12:03Z); last failure: a b":        {State: HalfOpen, OpenedAt: at, Cause: "\ta\u202e\u200b\r\n\x1bb "},
+		"(state OPEN since 2026-09-14T08:12:03Z, 0s remaining) after 1 failures":                           {State: Open, OpenedAt: at, Until: at.Add(-time.Hour), Failures: 1},
+		"(state HALF_OPEN since 2026-09-14T08:12:03Z); last failure: a b":                                  {State: HalfOpen, OpenedAt: at, Cause: "\ta\u202e\u200b\r\n\x1bb "},
+		"(state OPEN since 2026-09-14T08:12:03Z, 60s remaining), opened by an operator: their maintenance": {State: Open, OpenedAt: at, Until: at.Add(time.Minute), Cause: "their maintenance", Forced: true},
+		"(state HALF_OPEN), opened by an operator":                                                         {State: HalfOpen, Forced: true},
 	} {
 		g.Key = "forwarder"
 		if got := Message(g, at); got != "Forwarding to the receiver backend suspended by circuit breaker "+want {

@@ -31,7 +31,7 @@ func (e *entry) gate(key string, now time.Time) Gate {
 	if now.Before(e.shut) {
 		g.State, g.Until = Open, e.shut
 		if e.trip != nil {
-			g.OpenedAt, g.Failures, g.Cause = e.at, e.trip.Failures, e.trip.Cause
+			g.OpenedAt, g.Failures, g.Cause, g.Forced = e.at, e.trip.Failures, e.trip.Cause, false
 		}
 	}
 	return g
@@ -106,6 +106,7 @@ func (s *Set) evict(now time.Time) {
 type Known struct {
 	Gate     Gate // of an open one: since when, until when, how many failures, the last one
 	Failures int  // counted here while closed: in a row, or in the window
+	Refuses  bool // calls, just now
 	Unsaved  bool // it has tripped here and could not say so
 }
 
@@ -115,7 +116,7 @@ func (s *Set) List() []Known {
 	s.mu.Lock()
 	list := make([]Known, 0, len(s.entries))
 	for key, e := range s.entries {
-		list = append(list, Known{Gate: e.gate(key, now), Failures: e.count.failed, Unsaved: e.trip != nil})
+		list = append(list, Known{Gate: e.gate(key, now), Failures: e.count.failed, Refuses: now.Before(e.shut), Unsaved: e.trip != nil})
 	}
 	s.mu.Unlock()
 	slices.SortFunc(list, func(a, b Known) int { return cmp.Compare(a.Gate.Key, b.Gate.Key) })

@@ -24,7 +24,7 @@ const (
 )
 
 // Service is one NATS service (ADR-32, `nats micro ls` finds it). All instances
-// of a name share its requests.
+// of a name share its requests, except those of an endpoint that each answers.
 type Service struct {
 	Name, Version, Description string // the version is a semantic one
 	Endpoints                  []Endpoint
@@ -38,6 +38,7 @@ type Service struct {
 type Endpoint struct {
 	Name, Subject string
 	Description   string
+	Each          bool // every instance answers each request (see CallEach), not one of them
 	Handle        func(ctx context.Context, req Request) (any, error)
 }
 
@@ -94,6 +95,9 @@ func Serve(ctx context.Context, nc *nats.Conn, s Service) error {
 		opts := []micro.EndpointOpt{micro.WithEndpointSubject(e.Subject)}
 		if e.Description != "" {
 			opts = append(opts, micro.WithEndpointMetadata(map[string]string{"description": e.Description}))
+		}
+		if e.Each {
+			opts = append(opts, micro.WithEndpointQueueGroupDisabled())
 		}
 		if err = svc.AddEndpoint(e.Name, micro.HandlerFunc(func(r micro.Request) {
 			if !running.enter() {

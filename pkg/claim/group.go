@@ -17,10 +17,12 @@ type Group struct {
 }
 
 // Bell is the payload of a doorbell: groups that have new ready work, and who
-// rings, so that it need not listen to itself.
+// rings, so that it need not listen to itself. One without groups has everybody look
+// at the queue.
 type Bell struct {
 	From   string  `json:"from"`
 	Groups []Group `json:"groups"`
+	Forget string  `json:"forget,omitempty"` // key of a lane whose breaker was reset
 }
 
 // Found is a group with ready work. Shut: its lane or its tenant takes nothing

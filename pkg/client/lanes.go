@@ -1,8 +1,13 @@
 package client
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
 
+	"github.com/posthouse-io/posthouse/pkg/bus"
 	"github.com/posthouse-io/posthouse/pkg/delivery"
 )
 
@@ -10,6 +15,26 @@ import (
 // *bus.Error with code 404.
 func (c *Client) Lanes(ctx context.Context, f delivery.LaneFilter) ([]delivery.LaneStatus, error) {
 	return list[delivery.LaneStatus](ctx, c, "lanes", f)
+}
+
+// InstanceBreakers asks every sender what it knows of breakers beyond the lanes: what
+// it has counted, and where it differs. It takes the answers of those that answer
+// soon.
+func (c *Client) InstanceBreakers(ctx context.Context) ([]delivery.InstanceBreaker, error) {
+	var all []delivery.InstanceBreaker
+	err := bus.CallEach(ctx, c.nc, "sender", "breakers", struct{}{}, func(answer []byte) error {
+		var some []delivery.InstanceBreaker
+		err := json.Unmarshal(answer, &some)
+		all = append(all, some...)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("breakers: %w", err)
+	}
+	slices.SortFunc(all, func(a, b delivery.InstanceBreaker) int {
+		return cmp.Or(cmp.Compare(a.Key, b.Key), cmp.Compare(a.Instance, b.Instance))
+	})
+	return all, nil
 }
 
 // OpenBreaker stops a lane for command.For; its breaker then lets probes through.

@@ -20,6 +20,9 @@ type Warrant struct {
 	Why string `json:"why,omitempty"` // required where deliveries or letters change
 }
 
+// Check says what is wrong with the warrant of a command that changes something.
+func (w Warrant) Check() error { return w.check(true) }
+
 func (w Warrant) check(needsWhy bool) error {
 	switch {
 	case w.By == "":

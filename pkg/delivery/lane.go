@@ -88,6 +88,20 @@ type LaneFilter struct {
 	Trouble bool   `json:"trouble,omitempty"` // only those that are not simply closed
 }
 
+// InstanceBreaker is a breaker as one sender sees it, where that says more than the
+// lane's row: it has counted failures, refuses what the row lets through or the other
+// way round, or has tripped and could not say so.
+type InstanceBreaker struct {
+	Instance string     `json:"instance"`
+	Key      string     `json:"key"`
+	State    string     `json:"state"`              // closed, open
+	Row      string     `json:"row"`                // closed, open, half_open: what all instances share
+	Until    *time.Time `json:"until,omitempty"`    // of an open one
+	Failures int        `json:"failures,omitempty"` // counted there: in a row, or in the window
+	Unsaved  bool       `json:"unsaved,omitempty"`  // it has tripped there, and the database does not know
+	Cause    string     `json:"cause,omitempty"`    // the last failure of an open one
+}
+
 // LaneCommand opens a lane's breaker for a while, or forgets what it knows.
 type LaneCommand struct {
 	Warrant
@@ -125,6 +139,8 @@ func (c PauseCommand) Check() error {
 		return fmt.Errorf("name is empty or too long")
 	case c.For < 0:
 		return fmt.Errorf("for is negative")
+	case c.Scope != "lane" && !token(c.Name):
+		return fmt.Errorf("name %.70q is no %s: want [A-Za-z0-9_-], at most %d bytes", c.Name, c.Scope, maxToken)
 	}
 	return c.check(true)
 }

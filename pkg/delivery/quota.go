@@ -19,12 +19,16 @@ type QuotaCommand struct {
 // Check says what is wrong with it.
 func (c QuotaCommand) Check() error {
 	switch {
-	case c.Bucket == "" || len(c.Bucket) > 64:
+	case c.Bucket == "" || len(c.Bucket) > maxToken:
 		return fmt.Errorf("bucket is empty or too long: name a tenant, or _platform")
+	case !token(c.Bucket):
+		return fmt.Errorf("bucket %.70q is no tenant and not _platform: want [A-Za-z0-9_-]", c.Bucket)
 	case c.Channel != "mail" && c.Channel != "sms":
 		return fmt.Errorf("channel %.40q is not mail or sms", c.Channel)
 	case c.Monthly != nil && *c.Monthly < 0:
 		return fmt.Errorf("monthly is negative")
+	case c.Remove && (c.Monthly != nil || c.Hold || c.Zone != ""):
+		return fmt.Errorf("remove comes alone: leave monthly, hold and zone out, or set the quota")
 	}
 	if c.Zone != "" {
 		if _, err := time.LoadLocation(c.Zone); err != nil || c.Zone == "Local" {

@@ -6,11 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"pgregory.net/rapid"
 
 	"github.com/posthouse-io/posthouse/pkg/claim"
 	"github.com/posthouse-io/posthouse/pkg/delivery"
@@ -19,6 +22,7 @@ import (
 	"github.com/posthouse-io/posthouse/pkg/local/localtest"
 	"github.com/posthouse-io/posthouse/pkg/outbox"
 	"github.com/posthouse-io/posthouse/pkg/retry"
+	"github.com/posthouse-io/posthouse/streams"
 )
 
 func TestMain(m *testing.M) { os.Exit(localtest.Main(m)) }
@@ -490,13 +494,17 @@ func TestForceAndReset(t *testing.T) {
 	p := open(t)
 	p.fill(t, "a", 3)
 	c := delivery.LaneCommand{Warrant: delivery.Warrant{By: "olga", Why: "their maintenance"}, Key: "mail$test", For: delivery.Duration(time.Hour)}
-	if v, err := p.Force(t.Context(), c); err != nil || v.Breaker != lane.Open || v.Cause != "their maintenance" {
+	if v, err := p.Force(t.Context(), c); err != nil || v.Breaker != lane.Open || !v.Forced || v.Cause != "their maintenance" {
 		t.Fatal(v, err)
+	}
+	list, err := p.List(t.Context(), delivery.LaneFilter{Key: c.Key}, func(v lane.View) string { return lane.Message(v, time.Now()) })
+	if err != nil || len(list) != 1 || !list[0].Forced || !strings.Contains(list[0].Message, "opened by an operator: their maintenance") || strings.Contains(list[0].Message, "last failure") {
+		t.Errorf("%+v %v", list, err)
 	}
 	if got, _ := p.claim(t, 1); len(got) != 0 {
 		t.Error("claimed of a lane that was forced open")
 	}
-	if v, err := p.Reset(t.Context(), c); err != nil || v.Breaker != lane.Closed {
+	if v, err := p.Reset(t.Context(), c); err != nil || v.Breaker != lane.Closed || v.Forced {
 		t.Fatal(v, err)
 	}
 	if got, _ := p.claim(t, 1); len(got) != 1 {
@@ -505,5 +513,165 @@ func TestForceAndReset(t *testing.T) {
 	c.Key = "mail$nowhere"
 	if _, err := p.Reset(t.Context(), c); err == nil {
 		t.Error("a lane that is not there was reset")
+	}
+}
+
+// When the window of an operator is over and the probe fails, the lane is open since
+// it is down, and no longer by hand.
+func TestAForcedLaneThatIsDownAfterwards(t *testing.T) {
+	t.Parallel()
+	p := open(t)
+	p.fill(t, "a", 3)
+	c := delivery.LaneCommand{Warrant: delivery.Warrant{By: "olga", Why: "their maintenance"}, Key: "mail$test", For: delivery.Duration(time.Hour)}
+	if _, err := p.Force(t.Context(), c); err != nil {
+		t.Fatal(err)
+	}
+	p.set(t, "shut_until = now() - interval '1 second'")
+	got := p.atOnce(t, 1)
+	if len(got) != 1 || got[0].Gate.Breaker != lane.HalfOpen || !got[0].Gate.Forced {
+		t.Fatalf("%+v", got)
+	}
+	if v, _, err := p.Probed(t.Context(), p.id, got[0].Gate.Version, false, lane.Trip{For: time.Minute, Cause: "still down"}); err != nil || v.Forced || v.Cause != "still down" {
+		t.Error(v, err)
+	}
+}
+
+// Success is for a lane that works: what it may take while it is not closed is the
+// probes' business.
+func TestOnlyAClosedLaneIsRelieved(t *testing.T) {
+	t.Parallel()
+	p := open(t)
+	p.set(t, "cap = 1, capped_at = now()")
+	v := p.trip(t, 1)
+	if now, changed, err := p.Relieve(t.Context(), p.id, v.Version, 10); err != nil || changed || now.Cap != 1 {
+		t.Errorf("an open lane was relieved: %+v %v", now, err)
+	}
+	p.set(t, "shut_until = now() - interval '1 second'")
+	if v, _, err := p.HalfOpen(t.Context(), p.id); err != nil {
+		t.Error(err)
+	} else if now, changed, err := p.Relieve(t.Context(), p.id, v.Version, 10); err != nil || changed || now.Cap != 1 {
+		t.Errorf("a half open lane was relieved: %+v %v", now, err)
+	}
+}
+
+// What met the open breaker after it had been claimed waits for the end of the open
+// time. A reset makes that due, and nothing else that waits in the lane.
+func TestAResetMakesWhatWasGivenBackDue(t *testing.T) {
+	t.Parallel()
+	p := open(t)
+	p.fill(t, "given", 5)
+	taken, _ := p.claim(t, 10)
+	var back []ledger.Settlement
+	for _, c := range taken[1:] {
+		back = append(back, ledger.Settlement{Claimed: c, Cause: "breaker", Decision: retry.Decision{GiveBack: true, Delay: time.Hour}})
+	}
+	if err := p.book.GiveBack(t.Context(), back); err != nil {
+		t.Fatal(err)
+	}
+	// The first was tried, and waits for its next attempt.
+	tried := ledger.Settlement{Claimed: taken[0], Attempt: true, Verdict: delivery.Refused, Cause: "attempt", Decision: retry.Decision{State: delivery.Retry, Delay: time.Hour}}
+	if res, _, err := p.book.Settle(t.Context(), []ledger.Settlement{tried}); err != nil || res[0] != ledger.Moved {
+		t.Fatal(res, err)
+	}
+	later := time.Now().Add(time.Hour)
+	if _, _, err := p.book.Accept(t.Context(), []ledger.Acceptance{{ID: delivery.NewID(), Tenant: "later", Channel: delivery.Mail, RequestID: "l", Class: delivery.Transactional,
+		Lane: p.id, Recipients: []string{"a@example.test"}, Prepared: []byte("x"), SendAt: &later}}); err != nil {
+		t.Fatal(err)
+	}
+	if got, _ := p.claim(t, 10); len(taken) != 5 || len(got) != 0 {
+		t.Fatalf("%d were claimed, %d while all wait", len(taken), len(got))
+	}
+	who := delivery.Warrant{By: "olga", Why: "it is back"}
+	due := func() (n int) {
+		t.Helper()
+		if err := p.db.QueryRow(t.Context(), "SELECT count(*) FROM queue WHERE due_at <= clock_timestamp()").Scan(&n); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	if _, err := p.Force(t.Context(), delivery.LaneCommand{Warrant: who, Key: "mail$test", For: delivery.Duration(time.Minute)}); err != nil || due() != 4 {
+		t.Fatalf("%d of 4 are due after a shorter opening: %v", due(), err)
+	}
+	if got, _ := p.claim(t, 10); len(got) != 0 {
+		t.Fatalf("%d claimed of an open lane", len(got))
+	}
+	if _, err := p.Reset(t.Context(), delivery.LaneCommand{Warrant: who, Key: "mail$test"}); err != nil {
+		t.Fatal(err)
+	}
+	got, _ := p.claim(t, 10)
+	if len(got) != 4 {
+		t.Errorf("%d claimed after the reset, want the 4 that were given back", len(got))
+	}
+	var attempts, marked int
+	if err := p.db.QueryRow(t.Context(), "SELECT sum(attempts), (SELECT count(*) FROM queue WHERE claimed_at IS NOT NULL AND state <> 'leased') FROM delivery").Scan(&attempts, &marked); err != nil || attempts != 1 || marked != 0 {
+		t.Errorf("%d attempts, want 1; %d rows still look given back: %v", attempts, marked, err)
+	}
+}
+
+// A pause that has run out by itself was not ended by who resumes it.
+func TestResumingWhatHasRunOut(t *testing.T) {
+	t.Parallel()
+	p := open(t)
+	who := delivery.Warrant{By: "olga", Why: "their audit"}
+	for scope, name := range map[string]string{"lane": "mail$test", "tenant": "a", "channel": "mail"} {
+		c := delivery.PauseCommand{Warrant: who, Scope: scope, Name: name, For: delivery.Duration(time.Hour)}
+		if err := p.Pause(t.Context(), c); err != nil {
+			t.Fatal(err)
+		}
+		p.set(t, "paused_until = now() - interval '1 second'")
+		if _, err := p.db.Exec(t.Context(), "UPDATE pause SET until = now() - interval '1 second'"); err != nil {
+			t.Fatal(err)
+		}
+		told := len(p.subjects())
+		if done, err := p.Resume(t.Context(), c); done || err != nil {
+			t.Errorf("%s: %t %v", scope, done, err)
+		}
+		if n := len(p.subjects()); n != told {
+			t.Errorf("%s: an event tells of a resumption that was none", scope)
+		}
+	}
+}
+
+// The names that commands take are those that subjects can hold.
+func TestNamesOfCommandsAreTokens(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		name := rapid.OneOf(rapid.String(), rapid.StringMatching(`[A-Za-z0-9_-]{1,66}`), rapid.SampledFrom([]string{"_", "_platform", "a.b", ">", "*", ""})).Draw(t, "name")
+		want := streams.Token(name) && name != streams.None
+		who := delivery.Warrant{By: "olga", Why: "x"}
+		if err := (delivery.PauseCommand{Warrant: who, Scope: "tenant", Name: name}).Check(); (err == nil) != want {
+			t.Fatalf("pause of %q: %v", name, err)
+		}
+		if err := (delivery.QuotaCommand{Warrant: who, Bucket: name, Channel: "mail"}).Check(); (err == nil) != want {
+			t.Fatalf("quota of %q: %v", name, err)
+		}
+	})
+}
+
+// Hastening reads the rows that were given back, and no other that waits.
+func TestGivenBackRowsAreFoundByTheirLane(t *testing.T) {
+	t.Parallel()
+	p := open(t)
+	if _, err := p.db.Exec(t.Context(), `INSERT INTO queue (kind, id, lane, tenant, class, state, due_at, version, claimed_at)
+		SELECT 'delivery', gen_random_uuid(), $1, 'a', 1, 'waiting', now() + interval '1 hour', 1, CASE WHEN n % 500 = 0 THEN now() END FROM generate_series(1, 20000) n`, p.id); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.db.Exec(t.Context(), "ANALYZE queue"); err != nil {
+		t.Fatal(err)
+	}
+	source, err := os.ReadFile("sql.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, text, _ := strings.Cut(string(source), "const hasten = `")
+	text, _, _ = strings.Cut(text, "`")
+	rows, err := p.db.Query(t.Context(), "EXPLAIN "+strings.ReplaceAll(text, "$1", fmt.Sprint(p.id)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	plan := strings.Join(lines, "\n")
+	if err != nil || !strings.Contains(plan, "queue_given_back") || !strings.Contains(plan, "queue_pkey") || strings.Contains(plan, "Seq Scan") {
+		t.Errorf("%v\n%s", err, plan)
 	}
 }

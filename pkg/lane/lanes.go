@@ -50,6 +50,14 @@ func ID(ctx context.Context, db DB, key, kind string) (int32, error) {
 	return id, nil
 }
 
+// Parked is ID for a lane that is made paused, with the reason.
+func Parked(ctx context.Context, db DB, key, kind, why string) (int32, error) {
+	if _, err := db.Exec(ctx, insertParked, key, kind, why); err != nil {
+		return 0, fmt.Errorf("lane %s: %w", key, err)
+	}
+	return ID(ctx, db, key, kind)
+}
+
 // View reads a lane as it is.
 func (l *Lanes) View(ctx context.Context, id int32) (View, error) {
 	v, _, err := view(ctx, l.db, selectView, id)

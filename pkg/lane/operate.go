@@ -15,12 +15,14 @@ import (
 	"github.com/posthouse-io/posthouse/streams"
 )
 
-// Force opens a lane's breaker for a while: maintenance on the other side.
+// Force opens a lane's breaker for a while: maintenance on the other side. What an
+// earlier opening has sent to wait, waits for this one's end.
 func (l *Lanes) Force(ctx context.Context, c delivery.LaneCommand) (View, error) {
 	return l.command(ctx, c, "breaker.open", delivery.LaneOpen, "opened by an operator", force, c.Key, time.Duration(c.For).Seconds(), delivery.Bound(c.Why))
 }
 
-// Reset closes a lane's breaker and forgets its failures and caps.
+// Reset closes a lane's breaker and forgets its failures and caps. What met the open
+// breaker after it had been claimed is due at once.
 func (l *Lanes) Reset(ctx context.Context, c delivery.LaneCommand) (View, error) {
 	return l.command(ctx, c, "breaker.reset", delivery.LaneClosed, "reset by an operator", reset, c.Key)
 }
@@ -38,6 +40,9 @@ func (l *Lanes) command(ctx context.Context, c delivery.LaneCommand, action stri
 		if !found {
 			return ErrNotFound
 		}
+		if err := hurry(ctx, tx, v.ID); err != nil {
+			return err
+		}
 		e := event(v, state, text)
 		e.Event, e.Lane, e.Version, e.By, e.Cause = delivery.LaneEventID(v.ID, int(v.Version)), v.Key, int(v.Version), c.By, delivery.Bound(c.Why)
 		if err := put(ctx, tx, &batch, e); err != nil {
@@ -53,13 +58,13 @@ func (l *Lanes) command(ctx context.Context, c delivery.LaneCommand, action stri
 }
 
 // Pause lets a lane, a tenant or a channel rest: what arrives is kept, and nothing
-// counts. Resume ends that; false: it did not rest.
+// counts. Resume ends that.
 func (l *Lanes) Pause(ctx context.Context, c delivery.PauseCommand) error {
 	_, err := l.turn(ctx, c, delivery.LanePaused)
 	return err
 }
 
-// Resume ends a pause; false: there was none.
+// Resume ends a pause; false: there was none, or it had run out by itself.
 func (l *Lanes) Resume(ctx context.Context, c delivery.PauseCommand) (bool, error) {
 	return l.turn(ctx, c, delivery.LaneResumed)
 }
@@ -116,6 +121,14 @@ func (l *Lanes) turnLane(ctx context.Context, tx pgx.Tx, c delivery.PauseCommand
 		return err
 	}
 	e.Event, e.Lane = delivery.LaneEventID(id, e.Version), c.Name
+	return hurry(ctx, tx, id)
+}
+
+// hurry has what was given back for the lane's breaker look at it as it is now.
+func hurry(ctx context.Context, tx pgx.Tx, id int32) error {
+	if _, err := tx.Exec(ctx, hasten, id); err != nil {
+		return fmt.Errorf("hasten what was given back: %w", err)
+	}
 	return nil
 }
 
@@ -163,9 +176,9 @@ func (l *Lanes) List(ctx context.Context, f delivery.LaneFilter, message func(Vi
 	}
 	list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (s delivery.LaneStatus, err error) {
 		var v View
-		err = scan(row.Scan, &v, &s.Forced, &s.CapReason, &s.MaxInFlight, &s.RateLimit, &s.DailyLimit, &s.DayUsed, &s.FullUntil,
+		err = scan(row.Scan, &v, &s.CapReason, &s.MaxInFlight, &s.RateLimit, &s.DailyLimit, &s.DayUsed, &s.FullUntil,
 			&s.Paused, &s.PausedUntil, &s.PausedWhy, &s.InFlight, &s.Ready)
-		s.Key, s.Breaker, s.Version, s.Failures, s.Cause, s.Cap, s.RateCap = v.Key, v.Breaker, int(v.Version), v.Failures, v.Cause, v.Cap, v.RateCap
+		s.Key, s.Breaker, s.Version, s.Forced, s.Failures, s.Cause, s.Cap, s.RateCap = v.Key, v.Breaker, int(v.Version), v.Forced, v.Failures, v.Cause, v.Cap, v.RateCap
 		if !v.OpenedAt.IsZero() && v.Breaker != Closed {
 			s.OpenedAt = &v.OpenedAt
 		}

@@ -26,7 +26,7 @@ func (s Store) Probed(ctx context.Context, probe breaker.Gate, success bool, t b
 func (s Store) trip(t breaker.Trip) Trip {
 	now := time.Now()
 	g := t.Gate
-	g.State, g.OpenedAt, g.Until, g.Cause = breaker.Open, now, now.Add(t.For), t.Cause
+	g.State, g.OpenedAt, g.Until, g.Cause, g.Forced = breaker.Open, now, now.Add(t.For), t.Cause, false
 	if g.Failures = t.Failures; g.Failures == 0 { // a probe
 		g.Failures = t.Gate.Failures + 1
 	}

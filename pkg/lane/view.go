@@ -23,9 +23,10 @@ type View struct {
 	ShutUntil time.Time
 	OpenedAt  time.Time
 	Failures  int
-	Cause     string
-	Cap       int // in work at most over all instances; 0: no such cap
-	RateCap   int // sends a minute at most; 0: no such cap
+	Cause     string // of the failures; the operator's reason, if Forced
+	Forced    bool   // opened by an operator
+	Cap       int    // in work at most over all instances; 0: no such cap
+	RateCap   int    // sends a minute at most; 0: no such cap
 }
 
 // Slowed tells whether success should raise what it may take.
@@ -39,7 +40,7 @@ func Scan(rows pgx.Rows) (v View, wait *float64, err error) {
 
 func scan(row func(...any) error, v *View, more ...any) error {
 	var shut, opened *time.Time
-	err := row(append([]any{&v.ID, &v.Key, &v.Guarded, &v.Breaker, &v.Version, &shut, &opened, &v.Failures, &v.Cause, &v.Cap, &v.RateCap}, more...)...)
+	err := row(append([]any{&v.ID, &v.Key, &v.Guarded, &v.Breaker, &v.Version, &shut, &opened, &v.Failures, &v.Cause, &v.Forced, &v.Cap, &v.RateCap}, more...)...)
 	if shut != nil {
 		v.ShutUntil = *shut
 	}

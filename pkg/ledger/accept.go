@@ -79,6 +79,23 @@ func (l *Ledger) AcceptHanded(ctx context.Context, worker uuid.UUID, requests []
 	return a.results, a.handed, a.batch, nil
 }
 
+// AcceptIn writes one delivery of our own making in the transaction of its occasion.
+// Its key must be new, and it draws on no quota.
+func (l *Ledger) AcceptIn(ctx context.Context, tx pgx.Tx, r Acceptance) (outbox.Batch, error) {
+	a := acceptance{requests: []Acceptance{r}, results: make([]Acceptation, 1), batch: outbox.Batch{ID: newBatchID()}}
+	fresh, err := insertKeys(ctx, tx, a.requests, a.results, func(*pgx.Batch) {})
+	if err == nil && len(fresh) == 0 {
+		err = fmt.Errorf("request %s of %s was accepted before", r.RequestID, r.Tenant)
+	}
+	if err == nil {
+		err = a.insert(ctx, tx, fresh, 0)
+	}
+	if err != nil {
+		return outbox.Batch{}, fmt.Errorf("accept %s: %w", r.ID, err)
+	}
+	return a.batch, nil
+}
+
 // acceptance is one batch on its way into the book.
 type acceptance struct {
 	worker   uuid.UUID

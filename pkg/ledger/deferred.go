@@ -15,7 +15,7 @@ import (
 func (l *Ledger) Deferred(ctx context.Context, worker uuid.UUID, age time.Duration, limit int) ([]Claimed, error) {
 	var found []Claimed
 	var lanes []int32
-	err := l.queue.Deferred(ctx, worker, age, limit, l.deferring, func(rows pgx.Rows) error {
+	err := l.queue.Overdue(ctx, worker, age, limit, l.deferring, func(rows pgx.Rows) error {
 		c, err := scanClaimed(rows, nil)
 		c.Worker = worker
 		found = append(found, c)

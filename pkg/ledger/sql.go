@@ -247,7 +247,7 @@ const deliveryOfRequest = `SELECT delivery_id FROM request_key WHERE tenant = $1
 const selectStatus = `
 SELECT d.tenant, d.channel, d.request_id, d.class, d.state, d.version, d.attempts, d.retries, d.expires_at, d.changed_at, d.answer,
        l.key, q.state, q.due_at, q.claimed_at, q.owner, w.lease_until,
-       coalesce(l.shut_until > now(), false), l.breaker, l.shut_until, l.opened_at, l.failures, l.shut_reason,
+       coalesce(l.shut_until > now(), false), l.breaker, l.shut_until, l.opened_at, l.failures, l.shut_reason, l.forced,
        CASE WHEN l.full_until > now() THEN l.full_until END, l.full_reason, coalesce(l.cap, 0), l.cap_reason,
        coalesce(l.paused_until > now(), false), CASE WHEN isfinite(l.paused_until) THEN l.paused_until END, l.paused_reason,
        p.scope, CASE WHEN isfinite(p.until) THEN p.until END, coalesce(p.reason, ''),

@@ -44,7 +44,7 @@ func (l *Ledger) Status(ctx context.Context, id delivery.ID) (*delivery.Status, 
 		var class delivery.Class
 		var answer []byte
 		err := rows.Scan(&s.Tenant, &s.Channel, &s.RequestID, &class, &s.State, &s.Version, &s.Attempts, &s.Retries, &s.ExpiresAt, &s.ChangedAt, &answer,
-			&s.Lane, &q.state, &q.dueAt, &q.claimedAt, &q.owner, &q.leaseUntil, &q.shut, &q.lane.Breaker, &q.shutUntil, &q.openedAt, &q.lane.Failures, &q.lane.Cause,
+			&s.Lane, &q.state, &q.dueAt, &q.claimedAt, &q.owner, &q.leaseUntil, &q.shut, &q.lane.Breaker, &q.shutUntil, &q.openedAt, &q.lane.Failures, &q.lane.Cause, &q.lane.Forced,
 			&q.fullUntil, &q.fullWhy, &q.lane.Cap, &q.capWhy, &q.paused, &q.pausedUntil, &q.pausedWhy, &q.restScope, &q.restUntil, &q.restWhy,
 			&q.lapsed, &q.head)
 		q.lane.Key = s.Lane

@@ -27,7 +27,8 @@ import (
 // Kinds of work.
 const (
 	Deliveries = "delivery"
-	Documents  = "document"
+	Documents  = "document" // received, for the forwarders
+	Deferred   = "deferred" // documents that verifier-retry has
 )
 
 // promotePage is how many waiting rows one look makes ready.
@@ -59,7 +60,7 @@ func (q *Queue) of(sql string) string {
 // expires_at, expired).
 func (q *Queue) Claiming(readOn string) string { return q.claim + readOn }
 
-// Deferring is Claiming for Deferred.
+// Deferring is Claiming for Overdue.
 func (q *Queue) Deferring(readOn string) string { return q.deferred + readOn }
 
 // Look promotes waiting rows whose time has come and lists groups with ready work
@@ -136,9 +137,9 @@ func (q *Queue) Claim(ctx context.Context, worker uuid.UUID, turns []claim.Turn,
 	return views, full, nil
 }
 
-// Deferred leases to the worker up to limit rows that wait for an open breaker and
+// Overdue leases to the worker up to limit rows that wait for an open breaker and
 // are older than the given age. sql comes from Deferring.
-func (q *Queue) Deferred(ctx context.Context, worker uuid.UUID, age time.Duration, limit int, sql string, scan func(pgx.Rows) error) error {
+func (q *Queue) Overdue(ctx context.Context, worker uuid.UUID, age time.Duration, limit int, sql string, scan func(pgx.Rows) error) error {
 	p := pinned.New()
 	p.Query(sql, scan, [16]byte(worker), age.Seconds(), limit)
 	if err := p.Run(ctx, q.db); err != nil {

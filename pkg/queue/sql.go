@@ -131,7 +131,7 @@ WITH turn AS MATERIALIZED (
 // 0 while there is room or the lane is shut (then it is left until it opens), the seconds until its limit allows the next send, or NULL
 // when only the end of something in work makes room.
 const gates = `
-SELECT l.id, l.key, l.guarded, l.breaker, l.version, l.shut_until, l.opened_at, l.failures, l.shut_reason, coalesce(l.cap, 0), coalesce(l.rate_cap, 0),
+SELECT l.id, l.key, l.guarded, l.breaker, l.version, l.shut_until, l.opened_at, l.failures, l.shut_reason, l.forced, coalesce(l.cap, 0), coalesce(l.rate_cap, 0),
        CASE WHEN NOT l.guarded OR l.shut_until > clock_timestamp() OR l.paused_until > clock_timestamp() THEN 0::float8
             WHEN l.full_until > clock_timestamp() THEN extract(epoch FROM l.full_until - clock_timestamp())::float8
             WHEN NOT l.id = ANY (string_to_array(current_setting('posthouse.gates', true), ',')::int[]) THEN 0.05::float8
@@ -166,7 +166,7 @@ WITH pick AS MATERIALIZED (
     SELECT q.kind, q.id FROM queue q WHERE q.kind = 'delivery' AND q.state = 'waiting' AND q.due_at <= now()
     ORDER BY q.due_at LIMIT $1 FOR NO KEY UPDATE OF q SKIP LOCKED
 ), moved AS (
-    UPDATE queue q SET state = 'ready', due_at = clock_timestamp() FROM pick WHERE q.kind = ANY (ARRAY[pick.kind]) AND q.id = pick.id
+    UPDATE queue q SET state = 'ready', due_at = clock_timestamp(), claimed_at = NULL FROM pick WHERE q.kind = ANY (ARRAY[pick.kind]) AND q.id = pick.id
     RETURNING q.lane, q.tenant, q.class
 )
 SELECT DISTINCT lane, tenant, class FROM moved`
@@ -183,11 +183,12 @@ SELECT extract(epoch FROM q.due_at - clock_timestamp())::float8 FROM queue q
 WHERE q.kind = 'delivery' AND q.state = 'waiting' ORDER BY q.due_at LIMIT 1`
 
 // giveBack returns rows whose attempt never began: nothing is counted, no
-// version, no event.
+// version, no event. When they were claimed stays while they wait: by that a reset of
+// their lane finds them.
 const giveBack = `
 WITH x AS MATERIALIZED (
     SELECT u.id, u.fence, u.worker, u.delay, 'delivery'::text AS kind FROM unnest($1::uuid[], $2::int[], $3::uuid[], $4::float8[]) AS u (id, fence, worker, delay)
 )
-UPDATE queue q SET state = 'waiting', due_at = clock_timestamp() + make_interval(secs => x.delay), owner = NULL, claimed_at = NULL
+UPDATE queue q SET state = 'waiting', due_at = clock_timestamp() + make_interval(secs => x.delay), owner = NULL
 FROM x
 WHERE q.kind = ANY (ARRAY[x.kind]) AND q.id = x.id AND q.fence = x.fence AND q.owner = x.worker`

@@ -14,6 +14,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/posthouse-io/posthouse/pkg/delivery"
+	"github.com/posthouse-io/posthouse/pkg/document"
 	"github.com/posthouse-io/posthouse/pkg/ledger"
 	"github.com/posthouse-io/posthouse/pkg/outbox"
 	"github.com/posthouse-io/posthouse/streams"
@@ -28,10 +29,17 @@ type archivist struct {
 // take archives one batch of events and acknowledges them. While the database is
 // away it tries on; what is not archived in time comes again.
 func (a *archivist) take(ctx context.Context, batch []jetstream.Msg) {
-	letters := make([]ledger.DeadLetter, len(batch))
-	for i, m := range batch {
-		letters[i] = letter(m.Subject(), m.Data())
+	var letters []ledger.DeadLetter
+	var from []jetstream.Msg
+	for _, m := range batch {
+		d, is := letter(m.Subject(), m.Data())
+		if !is {
+			_ = m.Ack() // a note about a document whose letter is there
+			continue
+		}
+		letters, from = append(letters, d), append(from, m)
 	}
+	batch = from
 	for wait := 50 * time.Millisecond; ; wait = min(2*wait, 2*time.Second) {
 		err := a.archive(ctx, letters, batch)
 		if err == nil {
@@ -91,8 +99,34 @@ func refused(err error) bool {
 	return errors.As(err, &answer) && (strings.HasPrefix(answer.SQLState(), "22") || strings.HasPrefix(answer.SQLState(), "54"))
 }
 
-// letter makes a dead letter of an event; of a message that is none, too.
-func letter(subject string, body []byte) ledger.DeadLetter {
+// letter makes a dead letter of an event; of a message that is none, too. False: the
+// event asks for none.
+func letter(subject string, body []byte) (ledger.DeadLetter, bool) {
+	if s, err := streams.ParseEvent(subject); err == nil && s.Kind == streams.KindDocument {
+		if e, err := document.DecodeEvent(body); err == nil && e.Event == delivery.EventID(e.ID, e.Version) && streams.Token(e.Tenant) {
+			source, is := documentSource(e)
+			return documentLetter(e, source, body), is
+		}
+	}
+	return deliveryLetter(subject, body), true
+}
+
+// documentLetter tells of a document that nobody takes on.
+func documentLetter(e *document.Event, source streams.Source, body []byte) ledger.DeadLetter {
+	d := ledger.DeadLetter{Letter: delivery.Letter{EventID: e.Event, Source: string(source), Channel: streams.None, Tenant: e.Tenant, ID: &e.ID,
+		RequestID: e.SBDHInstanceID, Summary: body, Code: string(e.Cause), Reason: fmt.Sprintf("document %s: %s", e.State, e.Cause)}}
+	switch {
+	case e.Answer != nil:
+		d.Code = e.Answer.Code
+		d.Reason += fmt.Sprintf(" after %d attempts: %s", e.Attempts, e.Answer.Text)
+	case len(e.Issues) > 0:
+		d.Reason += ": " + document.Summary(e.Issues)
+	}
+	d.Reason = delivery.Bound(d.Reason)
+	return d
+}
+
+func deliveryLetter(subject string, body []byte) ledger.DeadLetter {
 	ev, err := delivery.DecodeEvent(body)
 	source, known := streams.Source(""), false
 	if err == nil {

@@ -30,8 +30,10 @@ import (
 	"github.com/posthouse-io/posthouse/pkg/daemon"
 	"github.com/posthouse-io/posthouse/pkg/local"
 	deadletter "github.com/posthouse-io/posthouse/services/dead-letter"
+	"github.com/posthouse-io/posthouse/services/forwarder"
 	"github.com/posthouse-io/posthouse/services/sender"
 	"github.com/posthouse-io/posthouse/services/settings"
+	verifierretry "github.com/posthouse-io/posthouse/services/verifier-retry"
 	"github.com/posthouse-io/posthouse/services/watchdog"
 	"github.com/posthouse-io/posthouse/streams"
 )
@@ -163,7 +165,8 @@ func applyStreams(ctx context.Context, url string, environ map[string]string) (s
 	return streams.Apply(ctx, js, o)
 }
 
-// load configures every service from one environment, all faults at once.
+// load configures every service from one environment, all faults at once. Documents
+// are received only when it is said where they go.
 func load(o Options, h House) ([]func(context.Context) error, error) {
 	environ := maps.Clone(o.Environ)
 	if environ == nil {
@@ -174,15 +177,28 @@ func load(o Options, h House) ([]func(context.Context) error, error) {
 	environ["HEALTH_LISTEN"] = "" // one address, one listener: the sender's
 	watch, _, e2 := daemon.Load[watchdog.Config](lines(environ), settings.Names())
 	dead, _, e3 := daemon.Load[deadletter.Config](lines(environ), settings.Names())
-	if err := firstFault(e1, e2, e3); err != nil {
+	var inbound forwarder.Config
+	var again verifierretry.Config
+	var e4, e5 error
+	receives := environ["FORWARDING_MODE"] != "" && environ["FORWARDING_MODE"] != "none"
+	if receives {
+		inbound, _, e4 = daemon.Load[forwarder.Config](lines(environ), settings.Names())
+		again, _, e5 = daemon.Load[verifierretry.Config](lines(environ), settings.Names())
+	}
+	if err := firstFault(e1, e2, e3, e4, e5); err != nil {
 		return nil, err
 	}
-	send.LogTo, watch.LogTo, dead.LogTo = o.LogTo, o.LogTo, o.LogTo
-	return []func(context.Context) error{
+	send.LogTo, watch.LogTo, dead.LogTo, inbound.LogTo, again.LogTo = o.LogTo, o.LogTo, o.LogTo, o.LogTo, o.LogTo
+	all := []func(context.Context) error{
 		func(ctx context.Context) error { return sender.Run(ctx, send) },
 		func(ctx context.Context) error { return watchdog.Run(ctx, watch) },
 		func(ctx context.Context) error { return deadletter.Run(ctx, dead) },
-	}, nil
+	}
+	if receives {
+		all = append(all, func(ctx context.Context) error { return forwarder.Run(ctx, inbound) },
+			func(ctx context.Context) error { return verifierretry.Run(ctx, again) })
+	}
+	return all, nil
 }
 
 // firstFault joins the faults of several configurations, each once.

@@ -80,6 +80,58 @@ func TestKilledSenderLosesNothing(t *testing.T) {
 	}
 }
 
+// Senders are killed again and again while they take requests in against a quota.
+// Whether one dies before its transaction, in it, or before the acknowledgement:
+// what is used is what was prepared, and the quota is used up exactly.
+func TestKilledSendersDoNotOverCountAQuota(t *testing.T) {
+	t.Parallel()
+	const requests, ceiling, kills = 1500, 1000, 5
+	s := housetest.New(t, housetest.Options{Env: map[string]string{"QUOTA_MAIL_MONTHLY_DEFAULT": fmt.Sprint(ceiling), "INTAKE_BATCH": "10",
+		"SENDER_LEASE": "2s", "WATCHDOG_SWEEP": "1s", "RETRY_MAIL_MAX_RETRIES": "40"}})
+	s.Start(housetest.Watchdog, nil)
+	published := housetest.Mails("acme", requests)
+	s.Publish(published...)
+	taken := func() int {
+		t.Helper()
+		n, err := s.Count(`SELECT count(*) FROM delivery`)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	for i := range kills {
+		victim := s.Exec(housetest.Sender, nil)
+		before := taken()
+		localtest.Eventually(t, time.Minute, func() error {
+			if n := taken(); n < before+requests/(2*kills) {
+				return fmt.Errorf("%d requests were taken in", n-before)
+			}
+			return nil
+		})
+		victim.Kill()
+		if n := taken(); n >= requests {
+			t.Fatalf("kill %d came when all was taken in: it proves nothing", i+1)
+		}
+	}
+	s.Exec(housetest.Sender, nil)
+	s.Settled(requests, 3*time.Minute)
+	used, err := s.Count(`SELECT used FROM quota_usage WHERE bucket = 'acme' AND channel = 'mail'`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	prepared, err := s.Count(`SELECT count(*) FROM delivery WHERE state = 'sent'`)
+	if err != nil || used != ceiling || prepared != ceiling {
+		t.Errorf("%d are charged and %d were sent of a quota of %d (%v)", used, prepared, ceiling, err)
+	}
+	refused, err := s.Count(`SELECT count(*) FROM delivery WHERE state = 'failed' AND answer ->> 'code' = 'MONTHLY_QUOTA_EXCEEDED' AND attempts = 0`)
+	if err != nil || refused != requests-ceiling {
+		t.Errorf("%d were refused for the quota, want %d (%v)", refused, requests-ceiling, err)
+	}
+	audit := s.Audit()
+	audit.Check(t)
+	housetest.Report(t, audit.Lost(published))
+}
+
 // A sender is stopped beyond its lease and another has its work behind the final
 // dot when it goes on and hears the answers to its own mails. Its results are kept
 // as evidence and change nothing; then it comes back and takes new work.

@@ -152,17 +152,19 @@ func TestAPauseKeepsAndAResumeReleases(t *testing.T) {
 
 func TestABreakerThatIsForcedOpenStopsItsLane(t *testing.T) {
 	t.Parallel()
-	// A claim that met the open lane keeps away from it for one SENDER_POLL.
-	s, c, key := guarded(t, map[string]string{"SENDER_POLL": "100ms"})
+	s, c, key := guarded(t, nil)
 	s.Publish(housetest.Mail("acme", "before", "before@example.org"))
 	arrives(t, c, "acme", "before")
 	window := delivery.Warrant{By: "ann", Why: "maintenance until noon"}
 	l, err := c.OpenBreaker(t.Context(), delivery.LaneCommand{Key: key, For: delivery.Duration(time.Hour), Warrant: window})
-	if err != nil || l.Breaker != "open" || !l.Forced || l.Remaining < 3500 || l.Cause != window.Why || !strings.Contains(l.Message, "OPEN") {
+	if err != nil || l.Breaker != "open" || !l.Forced || l.Remaining < 3500 || l.Cause != window.Why || !strings.Contains(l.Message, "OPEN") || !strings.Contains(l.Message, "opened by an operator: "+window.Why) {
 		t.Fatalf("%+v %v", l, err)
 	}
 	s.Publish(housetest.Mail("acme", "during", "during@example.org"))
-	heldBy(t, c, "during", "breaker", "suspended by circuit breaker", window.Why, "breaker reset")
+	gate := heldBy(t, c, "during", "breaker", "suspended by circuit breaker", "opened by an operator: "+window.Why, "breaker reset")
+	if strings.Contains(gate.Why, "last failure") {
+		t.Errorf("nothing has failed: %s", gate.Why)
+	}
 	if n := s.Sink.Count(); n != 1 {
 		t.Errorf("%d mails arrived, want 1", n)
 	}
@@ -181,6 +183,47 @@ func TestABreakerThatIsForcedOpenStopsItsLane(t *testing.T) {
 	}
 	s.Settled(3, 30*time.Second)
 	s.Audit().Check(t)
+}
+
+// What each sender has counted is shown, and a reset reaches all of them.
+func TestAResetReachesEverySender(t *testing.T) {
+	t.Parallel()
+	s := housetest.New(t, housetest.Options{Env: map[string]string{"MAIL_SEND_CONCURRENCY": "1", "RETRY_MAIL_MAX_RETRIES": "1"}})
+	s.Sink.Away(true)
+	for range 2 {
+		s.Start(housetest.Sender, nil)
+	}
+	c := operatorOf(t, s)
+	var counted []delivery.InstanceBreaker
+	published := 0
+	localtest.Eventually(t, time.Minute, func() error {
+		s.Publish(housetest.Mails(fmt.Sprint("t", published), 4)...)
+		published += 4
+		var err error
+		if counted, err = c.InstanceBreakers(t.Context()); err == nil && len(counted) != 2 {
+			err = fmt.Errorf("two senders have failed, shown are %+v", counted)
+		}
+		return err
+	})
+	for _, b := range counted {
+		if b.Failures == 0 || b.State != "closed" || b.Row != "closed" || b.Unsaved || b.Key != counted[0].Key {
+			t.Errorf("%+v", b)
+		}
+	}
+	if counted[0].Instance == counted[1].Instance {
+		t.Errorf("one sender twice: %+v", counted)
+	}
+	s.Settled(published, time.Minute) // all dead: from now on nobody counts
+	if _, err := c.ResetBreaker(t.Context(), delivery.LaneCommand{Key: counted[0].Key, Warrant: operator}); err != nil {
+		t.Fatal(err)
+	}
+	localtest.Eventually(t, woken, func() error {
+		left, err := c.InstanceBreakers(t.Context())
+		if err == nil && len(left) > 0 {
+			err = fmt.Errorf("after the reset: %+v", left)
+		}
+		return err
+	})
 }
 
 func TestAQuotaThatHoldsReleasesWhenItIsRaised(t *testing.T) {

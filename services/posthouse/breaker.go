@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -18,11 +19,15 @@ type breakerCommand struct {
 
 type breakerList struct {
 	server
-	JSON bool `name:"json" help:"Print JSON."`
+	Instances bool `help:"What each running sender has counted, and where it differs from the lane."`
+	JSON      bool `name:"json" help:"Print JSON."`
 }
 
 func (c *breakerList) Run(t *terminal) error {
 	return c.with(func(p *client.Client) error {
+		if c.Instances {
+			return c.instances(t, p)
+		}
 		lanes, err := p.Lanes(t.ctx, delivery.LaneFilter{})
 		if err != nil {
 			return err
@@ -32,6 +37,29 @@ func (c *breakerList) Run(t *terminal) error {
 		}
 		return printBreakers(t.out, lanes)
 	})
+}
+
+func (c *breakerList) instances(t *terminal, p *client.Client) error {
+	list, err := p.InstanceBreakers(t.ctx)
+	switch {
+	case err != nil:
+		return err
+	case c.JSON:
+		return printJSON(t.out, list)
+	case len(list) == 0:
+		_, err = fmt.Fprintln(t.out, "No sender has counted a failure, and none differs from the lanes (`posthouse breaker list`).")
+		return err
+	}
+	w := tabwriter.NewWriter(t.out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "LANE\tINSTANCE\tTHERE\tFOR ALL\tFAILURES\tLAST CAUSE")
+	for _, b := range list {
+		state := b.State
+		if b.Unsaved {
+			state += ", not stored yet"
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s%s\t%s\t%d\t%s\n", b.Key, b.Instance, state, untilWhen(b.Until), strings.ReplaceAll(b.Row, "_", " "), b.Failures, b.Cause)
+	}
+	return w.Flush()
 }
 
 type breakerOpen struct {

@@ -21,6 +21,7 @@ func TestAnOperatorProtects(t *testing.T) {
 	// Lanes and breakers.
 	has(t, o.until(key, "lanes"), "LANE", "STATE", "clear")
 	has(t, o.say(0, "lanes", "--trouble"), "No lane is in trouble.")
+	has(t, o.say(0, "breaker", "list", "--instances"), "No sender has counted a failure")
 	has(t, o.say(1, "lanes", "mail$nowhere:25"), "no such lane", "`posthouse lanes` shows them")
 	has(t, act(1, "breaker", "open", "mail$nowhere:25", "--for", "30m"), "no such lane")
 	has(t, act(2, "breaker", "open", key), "--for")

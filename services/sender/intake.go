@@ -39,6 +39,7 @@ type intake struct {
 	loop     *claim.Loop[ledger.Claimed]
 	prepare  preparer
 	count    counters
+	forget   func(key string) // what this sender has counted of a lane
 }
 
 func (in *intake) run(ctx context.Context, js jetstream.JetStream, cfg Config) error {
@@ -238,10 +239,19 @@ func (in *intake) tell(groups []claim.Group) {
 	}
 }
 
-// wake has every sender look at the queue now: a bell that names no group.
-func (in *intake) wakeAll() {
+// wakeAll has every sender look at the queue now: a bell that names no group.
+func (in *intake) wakeAll() { in.rouse(claim.Bell{From: in.instance}) }
+
+// reset is wakeAll after a reset: every sender forgets what it has counted of the
+// lane. Whoever does not hear it forgets with the next change of the lane's breaker.
+func (in *intake) reset(key string) {
+	in.forget(key)
+	in.rouse(claim.Bell{From: in.instance, Forget: key})
+}
+
+func (in *intake) rouse(b claim.Bell) {
 	in.loop.Wake()
-	if payload, err := json.Marshal(claim.Bell{From: in.instance}); err == nil {
+	if payload, err := json.Marshal(b); err == nil {
 		_ = bus.Ring(in.nc, bellKind, payload)
 	}
 }
@@ -249,8 +259,13 @@ func (in *intake) wakeAll() {
 // ring is called for each doorbell of any sender.
 func (in *intake) ring(payload []byte) {
 	var b claim.Bell
+	if json.Unmarshal(payload, &b) != nil || b.From == in.instance {
+		return
+	}
+	if b.Forget != "" {
+		in.forget(b.Forget)
+	}
 	switch {
-	case json.Unmarshal(payload, &b) != nil || b.From == in.instance:
 	case len(b.Groups) == 0:
 		in.loop.Wake()
 	default:

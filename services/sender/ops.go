@@ -14,9 +14,14 @@ import (
 
 // operations answers questions and takes commands on posthouse.ops.sender.*.
 func operations(o *operator, jobs *jobs, log zerolog.Logger) bus.Service {
-	s := bus.Service{Name: "posthouse-sender", Version: "1.2.0", Description: "deliveries: where they are, and what operators do with them", Log: log}
+	s := bus.Service{Name: "posthouse-sender", Version: "1.3.0", Description: "deliveries: where they are, and what operators do with them", Log: log}
 	add := func(verb, description string, handle func(context.Context, bus.Request) (any, error)) {
 		s.Endpoints = append(s.Endpoints, bus.Endpoint{Name: verb, Subject: streams.Ops("sender", verb), Description: description, Handle: handle})
+	}
+	each := func(verb, description string, handle func(context.Context, bus.Request) (any, error)) {
+		add(verb, description, handle)
+		e := &s.Endpoints[len(s.Endpoints)-1]
+		e.Subject, e.Each = streams.OpsEach("sender", verb), true
 	}
 	add("status", "all that is known of one delivery, and what holds it", o.status)
 	add("retry", "put deliveries back into the queue, due at once", o.retry)
@@ -29,6 +34,7 @@ func operations(o *operator, jobs *jobs, log zerolog.Logger) bus.Service {
 	add("job-resume", "let a paused job go on", jobs.turn(delivery.JobRunning))
 	add("job-cancel", "end a job where it stands", jobs.turn(delivery.JobCancelled))
 	add("lanes", "destinations: breaker, limits, pause, and what waits there", o.listLanes)
+	each("breakers", "breakers as each sender sees them, where that differs from the lane", o.instanceBreakers)
 	add("breaker-open", "stop a lane for a while", o.openBreaker)
 	add("breaker-reset", "close a lane's breaker, forget its failures and caps", o.resetBreaker)
 	add("pause", "let a lane, a tenant or a channel rest; what arrives is kept", o.pause)

@@ -3,6 +3,7 @@ package sender
 import (
 	"context"
 
+	"github.com/posthouse-io/posthouse/pkg/breaker"
 	"github.com/posthouse-io/posthouse/pkg/bus"
 	"github.com/posthouse-io/posthouse/pkg/claim"
 	"github.com/posthouse-io/posthouse/pkg/delivery"
@@ -21,6 +22,10 @@ type operator struct {
 	hand   func(outbox.Batch)
 	tell   func([]claim.Group)
 	wake   func() // every sender looks at the queue now: a lane, a tenant or a quota is free again
+
+	instance string
+	breakers *breaker.Set
+	forget   func(key string) // wake, and every sender forgets what it has counted of a lane
 }
 
 // after hands on what a command has written; some of it may stand although a

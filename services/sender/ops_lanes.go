@@ -11,7 +11,6 @@ import (
 	"github.com/posthouse-io/posthouse/pkg/bus"
 	"github.com/posthouse-io/posthouse/pkg/delivery"
 	"github.com/posthouse-io/posthouse/pkg/lane"
-	"github.com/posthouse-io/posthouse/streams"
 )
 
 // changed answers a command that may find nothing to do.
@@ -88,7 +87,7 @@ func (o *operator) resetBreaker(ctx context.Context, req bus.Request) (any, erro
 	if _, err := o.lanes.Reset(ctx, c); err != nil {
 		return nil, laneRefusal(err)
 	}
-	o.wake()
+	o.forget(c.Key)
 	return o.laneOf(ctx, c.Key)
 }
 
@@ -141,10 +140,6 @@ func (o *operator) pauseCommand(ctx context.Context, req bus.Request) (c deliver
 		return c, refuse(err)
 	}
 	if c.Scope != "lane" {
-		// The name becomes a token of the event's subject.
-		if !streams.Token(c.Name) || c.Name == streams.None {
-			return c, refuse(fmt.Errorf("name %.70q is no %s: want [A-Za-z0-9_-], at most %d bytes", c.Name, c.Scope, streams.MaxToken))
-		}
 		return c, nil
 	}
 	if err := named("name", c.Name); err != nil {

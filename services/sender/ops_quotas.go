@@ -7,7 +7,6 @@ import (
 
 	"github.com/posthouse-io/posthouse/pkg/bus"
 	"github.com/posthouse-io/posthouse/pkg/delivery"
-	"github.com/posthouse-io/posthouse/streams"
 )
 
 // setQuota sets or removes a ceiling, and answers with what is set then: one quota
@@ -19,12 +18,6 @@ func (o *operator) setQuota(ctx context.Context, req bus.Request) (any, error) {
 	}
 	if err := c.Check(); err != nil {
 		return nil, refuse(err)
-	}
-	switch {
-	case !streams.Token(c.Bucket) || c.Bucket == streams.None: // it is a token of the warnings' subjects
-		return nil, refuse(fmt.Errorf("bucket %.70q is no tenant and not _platform: want [A-Za-z0-9_-]", c.Bucket))
-	case c.Remove && (c.Monthly != nil || c.Hold || c.Zone != ""):
-		return nil, refuse(fmt.Errorf("remove comes alone: leave monthly, hold and zone out, or set the quota"))
 	}
 	if err := o.quotas.Put(ctx, c); err != nil {
 		return nil, err

@@ -2,15 +2,12 @@ package sender
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/posthouse-io/posthouse/pkg/bus"
 	"github.com/posthouse-io/posthouse/pkg/delivery"
 	"github.com/posthouse-io/posthouse/pkg/ledger"
 	"github.com/posthouse-io/posthouse/streams"
@@ -27,7 +24,7 @@ func (e *conflictError) Error() string {
 // off the stream once that is stored. Its neighbours are not affected.
 func (in *intake) poison(ctx context.Context, m jetstream.Msg, why error) {
 	d := ledger.DeadLetter{Subject: m.Subject(), Headers: m.Headers(), Raw: m.Data(),
-		Letter: delivery.Letter{EventID: poisonID(m), Source: string(streams.Poison), Channel: streams.None, Tenant: streams.None, Code: "MALFORMED",
+		Letter: delivery.Letter{EventID: "poison." + bus.Fingerprint(m), Source: string(streams.Poison), Channel: streams.None, Tenant: streams.None, Code: "MALFORMED",
 			Reason: delivery.Bound(why.Error())}}
 	if channel, tenant, err := streams.ParseSend(m.Subject()); err == nil {
 		d.Channel, d.Tenant = channel, tenant
@@ -51,19 +48,4 @@ func (in *intake) poison(ctx context.Context, m jetstream.Msg, why error) {
 	if err := m.TermWithReason(d.Reason); err != nil {
 		in.log.Debug().Err(err).Msg("termination not sent; the request comes again and is known")
 	}
-}
-
-// poisonID names one poison message, the same at each redelivery and whatever
-// sequence a restored stream may give it.
-func poisonID(m jetstream.Msg) string {
-	h := sha256.New()
-	fmt.Fprintf(h, "%s\n", m.Subject())
-	for _, name := range slices.Sorted(maps.Keys(m.Headers())) {
-		fmt.Fprintf(h, "%s: %q\n", name, m.Headers()[name])
-	}
-	if meta, err := m.Metadata(); err == nil {
-		fmt.Fprintf(h, "%d\n", meta.Timestamp.UnixNano())
-	}
-	h.Write(m.Data())
-	return "poison." + hex.EncodeToString(h.Sum(nil)[:16])
 }

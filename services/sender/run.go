@@ -97,9 +97,10 @@ func run(taking, working context.Context, p *daemon.Process, cfg Config, mail tr
 	}}, s.work)
 	book.OnReady(loop.Announce)
 	in := &intake{log: p.Log, book: book, nc: p.NATS, instance: p.Instance, hand: relay.Hand, loop: loop,
-		prepare: s.late.preparer, count: count}
+		prepare: s.late.preparer, count: count, forget: s.protect.breakers.Reset}
 	s.late.tell, s.protect.wake = in.tell, in.wakeAll
-	ops := &operator{book: book, lanes: lanes, quotas: quota.New(p.DB, cfg.Quota), hand: relay.Hand, tell: in.tell, wake: in.wakeAll}
+	ops := &operator{book: book, lanes: lanes, quotas: quota.New(p.DB, cfg.Quota), hand: relay.Hand, tell: in.tell, wake: in.wakeAll,
+		instance: p.Instance, breakers: s.protect.breakers, forget: in.reset}
 	jobs := newJobs(ops, p.Instance, p.Log)
 	p.Health.Add("results", func(context.Context) error { return settler.Healthy() })
 	stopRing, err := bus.OnRing(p.NATS, bellKind, in.ring)

@@ -57,6 +57,11 @@ func (s *sender) work(ctx context.Context, c ledger.Claimed, lease *claim.Lease)
 		s.store(s.protect.refused(s.storing, c, rejected, policy, past))
 		return
 	}
+	defer func() { // whatever unwinds this, the lane hears of it: a permit that nobody used counts as a failure
+		if err := permit.Close(s.storing); err != nil {
+			s.log.Warn().Err(err).Str("lane", c.Gate.Key).Msg("a change of its circuit breaker could not be stored; this sender keeps to it")
+		}
+	}()
 	outcome := s.attempt(ctx, c, lease)
 	// The lane hears of it before the row is let go: until then the row is the permit.
 	park := s.protect.tell(s.storing, permit, c, outcome)

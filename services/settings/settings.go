@@ -9,7 +9,9 @@ import (
 
 	"github.com/posthouse-io/posthouse/pkg/daemon"
 	deadletter "github.com/posthouse-io/posthouse/services/dead-letter"
+	"github.com/posthouse-io/posthouse/services/forwarder"
 	"github.com/posthouse-io/posthouse/services/sender"
+	verifierretry "github.com/posthouse-io/posthouse/services/verifier-retry"
 	"github.com/posthouse-io/posthouse/services/watchdog"
 	"github.com/posthouse-io/posthouse/streams"
 )
@@ -24,6 +26,8 @@ func sections() []section {
 	return []section{
 		{"Every service", daemon.Settings{}},
 		{"sender", sender.Config{}},
+		{"forwarder", forwarder.Config{}},
+		{"verifier-retry", verifierretry.Config{}},
 		{"watchdog", watchdog.Config{}},
 		{"dead-letter", deadletter.Config{}},
 		{"`posthouse streams apply`", streams.Options{}},

@@ -3,8 +3,10 @@ package watchdog
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/rs/zerolog"
@@ -12,6 +14,7 @@ import (
 
 	"github.com/posthouse-io/posthouse/pkg/bus"
 	"github.com/posthouse-io/posthouse/pkg/daemon"
+	"github.com/posthouse-io/posthouse/pkg/docket"
 	"github.com/posthouse-io/posthouse/pkg/ledger"
 	"github.com/posthouse-io/posthouse/pkg/outbox"
 	"github.com/posthouse-io/posthouse/pkg/retry"
@@ -66,6 +69,8 @@ type watchdog struct {
 	count    meters
 	pulse    pulse         // of the lag round alone
 	asked    chan struct{} // a replay was asked for here
+	db       *pgxpool.Pool
+	docs     atomic.Pointer[docket.Docket] // nil until first needed: it asks the database for its lanes
 }
 
 func newWatchdog(p *daemon.Process, cfg Config, publisher *bus.Publisher, hand func(outbox.Batch)) (*watchdog, error) {
@@ -77,7 +82,7 @@ func newWatchdog(p *daemon.Process, cfg Config, publisher *bus.Publisher, hand f
 	if err != nil {
 		return nil, err
 	}
-	return &watchdog{cfg: cfg, log: p.Log, instance: p.Instance, book: ledger.New(p.DB), nats: p.NATS, js: js, bus: publisher, hand: hand,
+	return &watchdog{cfg: cfg, log: p.Log, instance: p.Instance, db: p.DB, book: ledger.New(p.DB), nats: p.NATS, js: js, bus: publisher, hand: hand,
 		policy: cfg.RetryMail.Schedules(), count: count, asked: make(chan struct{}, 1)}, nil
 }
 
@@ -99,6 +104,8 @@ func (w *watchdog) rounds() []round {
 		{what: "stuck work", period: w.cfg.Sweep, sooner: w.untilLapse, do: w.sweepStuck},
 		{what: "expired work", period: expiryCheck, do: w.sweepOverdue},
 		{what: "deferred work", period: w.cfg.Sweep, do: w.sweepDeferred},
+		{what: "stuck documents", period: w.cfg.Sweep, sooner: w.untilLapse, do: w.sweepDocuments},
+		{what: "answers to C2", period: time.Minute, sooner: w.untilAnswer, do: w.answerC2},
 		{what: "upkeep", period: upkeepCheck, do: w.upkeep},
 		{what: "lag", period: w.cfg.Lag.Check, do: w.checkLag},
 		{what: "comparison", period: dutyCheck, do: w.reconcile},

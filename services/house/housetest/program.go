@@ -32,7 +32,7 @@ func build() (string, error) {
 	if raceEnabled {
 		args = append(args, "-race")
 	}
-	args = append(args, services+"sender/cmd/sender", services+"watchdog/cmd/watchdog", services+"dead-letter/cmd/dead-letter")
+	args = append(args, services+"sender/cmd/sender", services+"watchdog/cmd/watchdog", services+"dead-letter/cmd/dead-letter", services+"forwarder/cmd/forwarder", services+"verifier-retry/cmd/verifier-retry")
 	out, err := exec.Command("go", args...).CombinedOutput()
 	if err != nil {
 		return dir, fmt.Errorf("go %v: %w\n%s", args, err, out)

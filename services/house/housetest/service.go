@@ -7,8 +7,10 @@ import (
 
 	"github.com/posthouse-io/posthouse/pkg/daemon"
 	deadletter "github.com/posthouse-io/posthouse/services/dead-letter"
+	"github.com/posthouse-io/posthouse/services/forwarder"
 	"github.com/posthouse-io/posthouse/services/sender"
 	"github.com/posthouse-io/posthouse/services/settings"
+	verifierretry "github.com/posthouse-io/posthouse/services/verifier-retry"
 	"github.com/posthouse-io/posthouse/services/watchdog"
 )
 
@@ -17,6 +19,8 @@ const (
 	Sender     = "sender"
 	Watchdog   = "watchdog"
 	DeadLetter = "dead-letter"
+	Forwarder  = "forwarder"
+	Verifier   = "verifier-retry"
 )
 
 const stopBound = 60 * time.Second
@@ -66,6 +70,14 @@ func (v *Service) load(environ []string) (func(context.Context) error, error) {
 		cfg, _, err := daemon.Load[watchdog.Config](environ, settings.Names())
 		cfg.LogTo = v.Log
 		return func(ctx context.Context) error { return watchdog.Run(ctx, cfg) }, err
+	case Forwarder:
+		cfg, _, err := daemon.Load[forwarder.Config](environ, settings.Names())
+		cfg.LogTo = v.Log
+		return func(ctx context.Context) error { return forwarder.Run(ctx, cfg) }, err
+	case Verifier:
+		cfg, _, err := daemon.Load[verifierretry.Config](environ, settings.Names())
+		cfg.LogTo = v.Log
+		return func(ctx context.Context) error { return verifierretry.Run(ctx, cfg) }, err
 	case DeadLetter:
 		cfg, _, err := daemon.Load[deadletter.Config](environ, settings.Names())
 		cfg.LogTo = v.Log

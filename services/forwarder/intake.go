@@ -1,0 +1,145 @@
+package forwarder
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/rs/zerolog"
+
+	"github.com/posthouse-io/posthouse/pkg/bus"
+	"github.com/posthouse-io/posthouse/pkg/clerk"
+	"github.com/posthouse-io/posthouse/pkg/delivery"
+	"github.com/posthouse-io/posthouse/pkg/docket"
+	"github.com/posthouse-io/posthouse/pkg/document"
+	"github.com/posthouse-io/posthouse/pkg/ledger"
+	"github.com/posthouse-io/posthouse/pkg/outbox"
+	"github.com/posthouse-io/posthouse/streams"
+)
+
+const ackWait = 30 * time.Second
+
+// intake brings documents from the stream into the book.
+type intake struct {
+	log   zerolog.Logger
+	book  *ledger.Ledger
+	docs  *docket.Docket
+	modes docket.Duplicates
+	hand  func(outbox.Batch)
+	ready func(docket.Moved)
+	fetch fetcher
+}
+
+func (in *intake) run(ctx context.Context, js jetstream.JetStream) error {
+	return bus.Consume(ctx, js, bus.Consumer{Stream: streams.Requests, Durable: "forwarder", Filters: []string{streams.AllInbound()},
+		MaxBatch: 8, Prefetch: 16, PrefetchBytes: 64 << 20, MaxAckPending: 256, AckWait: ackWait, Parallel: 4, Log: in.log}, in.take)
+}
+
+func (in *intake) take(ctx context.Context, batch []jetstream.Msg) {
+	for _, m := range batch {
+		in.one(ctx, m)
+	}
+}
+
+// one stores a document and acknowledges its message. What can not be stored now is
+// left unacknowledged and comes again.
+func (in *intake) one(ctx context.Context, m jetstream.Msg) {
+	r, err := in.read(ctx, m)
+	if errors.Is(err, errAway) {
+		in.log.Warn().Err(err).Str("subject", m.Subject()).Msg("the body of a document can not be fetched now; it comes again")
+		_ = m.NakWithDelay(10 * time.Second)
+		return
+	}
+	if err != nil {
+		in.poison(ctx, m, err)
+		return
+	}
+	var taken docket.Taken
+	err = insist(ctx, in.log, "a document can not be stored", m, func() (err error) {
+		taken, err = in.docs.Receive(ctx, r, in.modes)
+		return err
+	})
+	switch {
+	case ledger.Refused(err):
+		in.log.Error().Err(err).Str("subject", m.Subject()).Msg("the database refuses this document")
+		in.poison(ctx, m, errors.New("the database refuses its content"))
+		return
+	case err != nil:
+		return
+	case !taken.Fresh && taken.Differs:
+		in.log.Warn().Stringer("first", taken.ID).Str("tenant", r.Tenant).Str("repeats", taken.Repeats).Msg("another document under a known id")
+		in.poison(ctx, m, fmt.Errorf("its %s id was received before with other content, as document %s", taken.Repeats, taken.ID))
+		return
+	case !taken.Fresh:
+		in.log.Info().Stringer("first", taken.ID).Str("tenant", r.Tenant).Str("repeats", taken.Repeats).Msg("a document was received again; the first one counts")
+	default:
+		in.hand(taken.Published)
+		if taken.Group.Lane != 0 {
+			in.ready(docket.Moved{Kind: documents, Group: taken.Group})
+		}
+		in.log.Info().Stringer("document", taken.ID).Str("tenant", r.Tenant).Str("sbdh", r.In.SBDHInstanceID).Int("bytes", len(r.Body)).Msg("document received")
+	}
+	if err := m.Ack(); err != nil {
+		in.log.Debug().Err(err).Msg("acknowledgement not sent; the document comes again and is known")
+	}
+}
+
+// read decodes a message and gets the body. A panic in foreign content is that
+// content's fault.
+func (in *intake) read(ctx context.Context, m jetstream.Msg) (r docket.Reception, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("the document makes the intake panic: %.100v", p)
+		}
+	}()
+	if r.Tenant, err = streams.ParseInbound(m.Subject()); err != nil {
+		return r, err
+	}
+	if r.In, err = document.DecodeInbound(m.Data()); err != nil {
+		return r, err
+	}
+	r.Trace = m.Headers().Get(bus.HeaderTraceParent)
+	if r.Body = r.In.Body; r.In.BodyRef != nil {
+		r.Body, err = in.fetch.get(ctx, r.In.BodyRef)
+	}
+	return r, err
+}
+
+// poison archives a message that never can be taken, as it came.
+func (in *intake) poison(ctx context.Context, m jetstream.Msg, why error) {
+	d := ledger.DeadLetter{Subject: m.Subject(), Headers: m.Headers(), Raw: m.Data(),
+		Letter: delivery.Letter{EventID: "poison." + bus.Fingerprint(m), Source: string(streams.Poison), Channel: streams.None, Tenant: streams.None, Code: "MALFORMED",
+			Reason: delivery.Bound(why.Error())}}
+	if tenant, err := streams.ParseInbound(m.Subject()); err == nil {
+		d.Tenant = tenant
+	}
+	err := insist(ctx, in.log, "a poison document can not be archived", m, func() error {
+		events, err := in.book.Archive(ctx, []ledger.DeadLetter{d})
+		if err == nil {
+			in.hand(events)
+		}
+		return err
+	})
+	if err != nil {
+		return
+	}
+	in.log.Warn().Str("subject", m.Subject()).Str("reason", d.Reason).Msg("poison document archived")
+	if err := m.TermWithReason(d.Reason); err != nil {
+		in.log.Debug().Err(err).Msg("termination not sent; the document comes again and is known")
+	}
+}
+
+// insist repeats do until it succeeds, is refused for good, or ctx ends, holding the
+// message meanwhile.
+func insist(ctx context.Context, log zerolog.Logger, what string, m jetstream.Msg, do func() error) error {
+	held := time.Now()
+	return clerk.Insist(ctx, log, what, func() error {
+		if time.Since(held) > ackWait/3 {
+			held = time.Now()
+			_ = m.InProgress()
+		}
+		return do()
+	})
+}
