@@ -65,6 +65,8 @@ CREATE TABLE document_key (
 );
 COMMENT ON TABLE document_key IS 'First sight of each AS4 message id, and of each sender and SBDH instance id: what makes a document accepted once. Outlives the history.';
 
+CREATE INDEX document_key_age ON document_key (document_id);
+
 CREATE TABLE mls_deadline (
     document_id uuid PRIMARY KEY,
     due_at      timestamptz NOT NULL

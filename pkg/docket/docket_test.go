@@ -399,3 +399,33 @@ func TestStuckDocuments(t *testing.T) {
 		t.Errorf("its result is not kept as evidence: %+v", s.Tried)
 	}
 }
+
+// A month with a document in it that is not finished stays; a finished one goes, with
+// its bytes, and its keys are kept until they are old.
+func TestMonthsOfDocuments(t *testing.T) {
+	t.Parallel()
+	b := open(t, func(p *document.Policy) { p.MLS = false })
+	id := b.receive(t, invoice("1")).ID
+	month := ledger.Month(time.Date(id.Time().UTC().Year(), id.Time().UTC().Month(), 1, 0, 0, 0, 0, time.UTC))
+	b.exec(t, `DELETE FROM outbox`)
+	if err := b.ledger.DropMonth(t.Context(), month, 0); !errors.Is(err, ledger.ErrMonthOpen) {
+		t.Fatalf("a month with a document in the queue: %v", err)
+	}
+	b.attempted(t, b.claim(t, b.Documents(), 1)[0], document.Attempt{Verdict: delivery.Accepted})
+	b.exec(t, `DELETE FROM outbox`)
+	if removed, _, _, err := b.ledger.DeleteKeys(t.Context(), ledger.DocumentKeys, time.Now().Add(time.Hour), delivery.ID{}, 100); err != nil || removed != 0 {
+		t.Fatalf("%d keys of a document that is there were removed (%v)", removed, err)
+	}
+	if err := b.ledger.DropMonth(t.Context(), month, 0); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.Body(t.Context(), id); !errors.Is(err, docket.ErrNotFound) {
+		t.Errorf("its bytes are still there: %v", err)
+	}
+	if removed, _, _, err := b.ledger.DeleteKeys(t.Context(), ledger.DocumentKeys, time.Now().Add(-time.Hour), delivery.ID{}, 100); err != nil || removed != 0 {
+		t.Errorf("%d young keys were removed (%v)", removed, err)
+	}
+	if removed, _, _, err := b.ledger.DeleteKeys(t.Context(), ledger.DocumentKeys, time.Now().Add(time.Hour), delivery.ID{}, 100); err != nil || removed != 2 {
+		t.Errorf("%d of 2 keys were removed (%v)", removed, err)
+	}
+}

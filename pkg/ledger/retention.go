@@ -47,7 +47,7 @@ var (
 	ErrMonthBusy  = errors.New("its tables are in use")
 )
 
-// DropMonth removes the tables of one month, all five or none. It refuses with
+// DropMonth removes the tables of one month, all or none. It refuses with
 // ErrMonthOpen while anything in them is unfinished or unpublished, with
 // ErrMonthYoung while they hold an event that is younger than told, and with
 // ErrMonthBusy when the tables cannot be had at once: dropping a partition locks
@@ -91,7 +91,7 @@ func (l *Ledger) DropMonth(ctx context.Context, m Month, told time.Duration) err
 		if unfinished {
 			return ErrMonthOpen
 		}
-		for _, parent := range []string{"delivery", "content", "recipient", "attempt", "event"} {
+		for _, parent := range []string{"delivery", "content", "recipient", "document", "document_body", "attempt", "event"} {
 			table := pgx.Identifier{parent + "_" + m.begin().Format("200601")}
 			if _, err := tx.Exec(ctx, "DROP TABLE IF EXISTS "+table.Sanitize()); err != nil {
 				return err
@@ -109,14 +109,27 @@ func (l *Ledger) DropMonth(ctx context.Context, m Month, told time.Duration) err
 	return nil
 }
 
-// DeleteKeys removes request keys older than before whose deliveries have left the
-// history, looking at one page of them after the given id. It returns how many it
-// removed and where to go on; done: there are no more.
-func (l *Ledger) DeleteKeys(ctx context.Context, before time.Time, after delivery.ID, page int) (removed int64, next delivery.ID, done bool, err error) {
+// Keys are the tables of first sight, which outlive the history.
+type Keys string
+
+const (
+	RequestKeys  Keys = "request"
+	DocumentKeys Keys = "document"
+)
+
+// DeleteKeys removes keys older than before whose deliveries or documents have left
+// the history, looking at one page of them after the given id. It returns how many it
+// removed and where to go on; done: there are no more. (A document may have two keys of
+// one id, so a page may end between them: it is looked at again by the next round.)
+func (l *Ledger) DeleteKeys(ctx context.Context, keys Keys, before time.Time, after delivery.ID, page int) (removed int64, next delivery.ID, done bool, err error) {
+	sql := deleteKeys
+	if keys == DocumentKeys {
+		sql = deleteDocumentKeys
+	}
 	var seen int64
 	next = after
 	p := newPipeline()
-	p.Query(deleteKeys, func(rows pgx.Rows) error {
+	p.Query(sql, func(rows pgx.Rows) error {
 		var id *[16]byte
 		err := rows.Scan(&removed, &id, &seen)
 		if id != nil {
@@ -125,7 +138,7 @@ func (l *Ledger) DeleteKeys(ctx context.Context, before time.Time, after deliver
 		return err
 	}, [16]byte(after), before, page)
 	if err := l.run(ctx, p); err != nil {
-		return 0, after, false, fmt.Errorf("delete request keys before %s: %w", before.UTC().Format(time.RFC3339), err)
+		return 0, after, false, fmt.Errorf("delete %s keys before %s: %w", keys, before.UTC().Format(time.RFC3339), err)
 	}
 	return removed, next, seen < int64(page), nil
 }

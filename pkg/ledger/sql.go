@@ -654,18 +654,21 @@ WHERE i.inhparent = 'delivery'::regclass AND c.relname ~ '^delivery_[0-9]{6}$' O
 const workBetween = `
 SELECT EXISTS (SELECT FROM queue q WHERE q.kind = 'delivery' AND q.id >= uuid7_floor($1) AND q.id < uuid7_floor($2))
     OR EXISTS (SELECT FROM queue q WHERE q.kind = 'document' AND q.id >= uuid7_floor($1) AND q.id < uuid7_floor($2))
+    OR EXISTS (SELECT FROM queue q WHERE q.kind = 'deferred' AND q.id >= uuid7_floor($1) AND q.id < uuid7_floor($2))
+    OR EXISTS (SELECT FROM mls_deadline m WHERE m.document_id >= uuid7_floor($1) AND m.document_id < uuid7_floor($2))
     OR EXISTS (SELECT FROM outbox o CROSS JOIN LATERAL unnest(o.aggregates) AS u (id) WHERE u.id >= uuid7_floor($1) AND u.id < uuid7_floor($2))`
 
-// openBetween looks at the deliveries themselves: slow, and the last word.
+// openBetween looks at deliveries and documents themselves: slow, and the last word.
 const openBetween = `
-SELECT EXISTS (SELECT FROM delivery d WHERE d.id >= uuid7_floor($1) AND d.id < uuid7_floor($2) AND d.state IN ('pending', 'retry', 'held'))`
+SELECT EXISTS (SELECT FROM delivery d WHERE d.id >= uuid7_floor($1) AND d.id < uuid7_floor($2) AND d.state IN ('pending', 'retry', 'held'))
+    OR EXISTS (SELECT FROM document d WHERE d.id >= uuid7_floor($1) AND d.id < uuid7_floor($2) AND d.state IN ('received', 'deferred', 'retry'))`
 
 // toldBetween tells whether an event of these ids is younger than $3.
 const toldBetween = `
 SELECT EXISTS (SELECT FROM event e WHERE e.aggregate >= uuid7_floor($1) AND e.aggregate < uuid7_floor($2) AND e.at > $3)`
 
 // lockHistory holds up everybody, so it waits no longer than a blink.
-const lockHistory = `LOCK TABLE ONLY delivery, ONLY content, ONLY recipient, ONLY attempt, ONLY event IN ACCESS EXCLUSIVE MODE`
+const lockHistory = `LOCK TABLE ONLY delivery, ONLY content, ONLY recipient, ONLY document, ONLY document_body, ONLY attempt, ONLY event IN ACCESS EXCLUSIVE MODE`
 
 const boundLocks = `SELECT set_config('lock_timeout', '100ms', true), set_config('statement_timeout', '5s', true)`
 
@@ -682,3 +685,16 @@ WITH page AS MATERIALIZED (
     RETURNING 1
 )
 SELECT (SELECT count(*) FROM gone), (SELECT p.delivery_id FROM page p ORDER BY p.delivery_id DESC LIMIT 1), (SELECT count(*) FROM page)`
+
+// deleteDocumentKeys is the same for documents.
+const deleteDocumentKeys = `
+WITH page AS MATERIALIZED (
+    SELECT k.kind, k.name, k.document_id FROM document_key k
+    WHERE k.document_id > $1 AND k.document_id < uuid7_floor($2) ORDER BY k.document_id LIMIT $3
+), gone AS (
+    DELETE FROM document_key k USING page p
+    WHERE k.kind = p.kind AND k.name = p.name AND k.document_id = p.document_id
+      AND NOT EXISTS (SELECT FROM document d WHERE d.id = p.document_id)
+    RETURNING 1
+)
+SELECT (SELECT count(*) FROM gone), (SELECT p.document_id FROM page p ORDER BY p.document_id DESC LIMIT 1), (SELECT count(*) FROM page)`

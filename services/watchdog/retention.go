@@ -116,7 +116,7 @@ func (w *watchdog) drop(ctx context.Context, m ledger.Month, result *pruned, ali
 		switch {
 		case err == nil:
 			result.Months = append(result.Months, m.String())
-			w.log.Warn().Stringer("month", m).Msg("a month of history has been dropped: deliveries, contents, recipients, attempts and events")
+			w.log.Warn().Stringer("month", m).Msg("a month of history has been dropped: deliveries, documents, attempts and events")
 			return nil
 		case errors.Is(err, ledger.ErrMonthBusy) && try < dropTries:
 			if err := pause(ctx, time.Second/2+rand.N(time.Second)); err != nil {
@@ -133,23 +133,22 @@ func (w *watchdog) drop(ctx context.Context, m ledger.Month, result *pruned, ali
 }
 
 func (w *watchdog) forgetKeys(ctx context.Context, before time.Time, result *pruned, alive func() error) error {
-	var after delivery.ID
-	for {
-		if err := alive(); err != nil {
-			return err
+	for _, keys := range []ledger.Keys{ledger.RequestKeys, ledger.DocumentKeys} {
+		var after delivery.ID
+		for done := false; !done; {
+			if err := alive(); err != nil {
+				return err
+			}
+			var removed int64
+			var err error
+			if removed, after, done, err = w.book.DeleteKeys(ctx, keys, before, after, keyPage); err != nil {
+				return err
+			}
+			result.Keys += removed
 		}
-		removed, next, done, err := w.book.DeleteKeys(ctx, before, after, keyPage)
-		if err != nil {
-			return err
-		}
-		result.Keys += removed
-		if done {
-			break
-		}
-		after = next
 	}
 	if result.Keys > 0 {
-		w.log.Info().Int64("keys", result.Keys).Time("before", before).Msg("old request keys have been forgotten")
+		w.log.Info().Int64("keys", result.Keys).Time("before", before).Msg("old keys of requests and documents have been forgotten")
 	}
 	return nil
 }
