@@ -37,6 +37,7 @@ const (
 	secondMiss    = 5 * pullHeartbeat
 	apiTimeout    = 5 * time.Second
 	healthySpell  = 10 * time.Second
+	drainTime     = time.Second
 	firstBackoff  = 100 * time.Millisecond
 	lastBackoff   = 10 * time.Second
 
@@ -144,7 +145,8 @@ func (c Consumer) session(ctx context.Context, js jetstream.JetStream, handle fu
 	cc, err := cons.Consume(func(m jetstream.Msg) {
 		select {
 		case buffer <- m:
-		case <-stop.Done(): // comes again after AckWait
+		case <-stop.Done():
+			_ = m.Nak() // another process has it at once
 		}
 	}, c.pullOptions(func(err error) {
 		// nats.go reports from two goroutines.
@@ -168,9 +170,20 @@ func (c Consumer) session(ctx context.Context, js jetstream.JetStream, handle fu
 	case <-closed:
 		end(errors.New("subscription closed"))
 	}
-	cc.Stop()
+	// Draining gives each message that is here already to the function above, which
+	// gives it back; left alone it would come again after AckWait only.
+	if js.Conn().IsConnected() {
+		cc.Drain()
+	} else {
+		cc.Stop()
+	}
 	workers.Wait()
-	<-closed
+	select {
+	case <-closed:
+	case <-time.After(drainTime):
+		cc.Stop()
+		<-closed
+	}
 	giveBack(buffer)
 	return context.Cause(stop)
 }

@@ -8,22 +8,22 @@ import (
 // doubt is what a transaction leaves behind whose answer was lost: for a while
 // the database may have leased more to this worker than the worker knows of.
 type doubt struct {
-	until    time.Time             // zero: there is none
-	after    time.Time             // newest claim known when the transaction began, by the database's clock: older rows are no part of it
-	finished map[[16]byte]struct{} // known to this worker and released since it began; their results decide, not we
+	until    time.Time      // zero: there is none
+	after    time.Time      // newest claim known when the transaction began, by the database's clock: older rows are no part of it
+	finished map[Known]bool // known to this worker and released since it began; their results decide, not we
 }
 
 // note remembers a released item while there is a doubt, or may be one about a
 // transaction that is open.
-func (d *doubt) note(key [16]byte, open bool) {
+func (d *doubt) note(k Known, open bool) {
 	if d.until.IsZero() && !open {
 		d.finished = nil
 		return
 	}
 	if d.finished == nil {
-		d.finished = make(map[[16]byte]struct{})
+		d.finished = make(map[Known]bool)
 	}
-	d.finished[key] = struct{}{}
+	d.finished[k] = true
 }
 
 // suspect raises the doubt, or prolongs it; before is the newest claim that was
@@ -49,7 +49,7 @@ func (l *Loop[T]) reconcile(ctx context.Context, lease *Lease) error {
 		l.mu.Unlock()
 		return nil
 	}
-	except := make([][16]byte, 0, len(l.inFlight)+len(d.finished))
+	except := make([]Known, 0, len(l.inFlight)+len(d.finished))
 	for k := range l.inFlight {
 		except = append(except, k)
 	}

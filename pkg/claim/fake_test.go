@@ -115,12 +115,12 @@ func (f *fakeQueue) Claim(ctx context.Context, worker uuid.UUID, turns []Turn) (
 	return taken, f.filled, nil
 }
 
-func (f *fakeQueue) Return(_ context.Context, worker uuid.UUID, after time.Time, except [][16]byte) error {
+func (f *fakeQueue) Return(_ context.Context, worker uuid.UUID, after time.Time, except []Known) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.returns++
 	for key, l := range f.leased {
-		if l.owner == worker && l.since.After(after) && !slices.Contains(except, key) {
+		if l.owner == worker && l.since.After(after) && !slices.Contains(except, Known{key, l.since}) {
 			delete(f.leased, key)
 			f.ready = append(f.ready, l.thing)
 		}

@@ -56,6 +56,12 @@ type Item interface {
 	Since() time.Time // since when it is leased, by the database's clock
 }
 
+// Known is one claim that a worker knows of: the same item claimed again is another.
+type Known struct {
+	Key   [16]byte
+	Since time.Time
+}
+
 // ErrLapsed says that a worker's lease had run out before it was renewed.
 var ErrLapsed = errors.New("the worker's lease has lapsed")
 
@@ -73,8 +79,8 @@ type Source[T Item] interface {
 	// Claim leases rows to the worker, at most N of each turn, and names the lanes among them that are full now.
 	Claim(ctx context.Context, worker uuid.UUID, turns []Turn) ([]T, []Full, error)
 	// Return gives back, unused, what the worker was leased after the given moment of the database's clock (zero:
-	// ever), except the given keys: after a claim whose answer was lost.
-	Return(ctx context.Context, worker uuid.UUID, after time.Time, except [][16]byte) error
+	// ever), except the given claims: after a claim whose answer was lost.
+	Return(ctx context.Context, worker uuid.UUID, after time.Time, except []Known) error
 	// Join, Renew and Leave keep the worker's lease. Renew returns ErrLapsed when it was too late.
 	Join(ctx context.Context, instance string, term time.Duration) (uuid.UUID, error)
 	Renew(ctx context.Context, worker uuid.UUID, term time.Duration) error

@@ -42,8 +42,8 @@ type Loop[T Item] struct {
 
 	mu       sync.Mutex
 	turns    *Turns
-	inFlight map[[16]byte]struct{}
-	lanes    map[int32]int // in work and reserved, by lane
+	inFlight map[Known]struct{} // an item given back may be claimed again before its first slot is free
+	lanes    map[int32]int      // in work and reserved, by lane
 	full     map[int32]full
 	reserved int
 	newest   time.Time // claim known of this worker, by the database's clock
@@ -69,7 +69,7 @@ type term struct {
 // NewLoop makes a loop; Run starts it.
 func NewLoop[T Item](cfg Config, source Source[T], work Work[T]) *Loop[T] {
 	return &Loop[T]{cfg: cfg, source: source, work: work, turns: NewTurns(maxTurns),
-		inFlight: make(map[[16]byte]struct{}), lanes: make(map[int32]int), full: make(map[int32]full), signal: make(chan struct{}, 1), gaze: make(chan struct{}, 1)}
+		inFlight: make(map[Known]struct{}), lanes: make(map[int32]int), full: make(map[int32]full), signal: make(chan struct{}, 1), gaze: make(chan struct{}, 1)}
 }
 
 // Announce tells that groups have new ready work. It does not wait for it.
@@ -184,7 +184,7 @@ func (l *Loop[T]) start(t *term, item T) {
 	if item.Since().After(l.newest) {
 		l.newest = item.Since()
 	}
-	l.inFlight[item.Key()] = struct{}{}
+	l.inFlight[Known{item.Key(), item.Since()}] = struct{}{}
 	l.lanes[item.Group().Lane]++
 	go func() {
 		defer t.work.Done()
@@ -391,8 +391,8 @@ func (l *Loop[T]) serve(t *term, turns []Turn, items []T, filled []Full) {
 // release frees the slot of an item.
 func (l *Loop[T]) release(item T) {
 	l.mu.Lock()
-	delete(l.inFlight, item.Key())
-	l.doubt.note(item.Key(), l.reserved > 0)
+	delete(l.inFlight, Known{item.Key(), item.Since()})
+	l.doubt.note(Known{item.Key(), item.Since()}, l.reserved > 0)
 	l.leave(item.Group().Lane, 1)
 	if l.full[item.Group().Lane].byRelease {
 		delete(l.full, item.Group().Lane)

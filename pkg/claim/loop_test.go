@@ -266,6 +266,47 @@ func TestALostClaim(t *testing.T) {
 	})
 }
 
+// An item that was finished and given back during a doubt, and is claimed once more
+// by a transaction whose answer is lost too, is another claim: it is returned as well.
+func TestALostClaimOfWhatWasFinishedBefore(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		f.add(grp(1, "a", 1), 1)
+		var tries atomic.Int32
+		lose := func() error { return errors.New("the connection broke") }
+		r := run(settings(), f, func(_ context.Context, x thing, _ *Lease) {
+			if tries.Add(1) > 1 {
+				f.done(x)
+				return
+			}
+			// The first attempt is given back, and while the doubt lasts the next claim is lost.
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			delete(f.leased, x.key)
+			f.ready = append(f.ready, x)
+			lost := 1
+			f.onClaim = func() error {
+				if lost--; lost >= 0 {
+					return lose()
+				}
+				return nil
+			}
+		})
+		r.suspect(time.Time{}) // something was lost before
+		time.Sleep(5 * time.Minute)
+		synctest.Wait()
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if tries.Load() < 2 || len(f.leased) != 0 {
+			t.Errorf("%d tries, %d still leased to a worker that does not know", tries.Load(), len(f.leased))
+		}
+		f.mu.Unlock()
+		r.stop(t)
+		f.mu.Lock()
+	})
+}
+
 // A claim whose commit comes after the first return is caught by a later one.
 func TestALostClaimThatCommitsLate(t *testing.T) {
 	t.Parallel()

@@ -129,7 +129,7 @@ func (k *Kind) Claim(ctx context.Context, worker uuid.UUID, turns []claim.Turn) 
 }
 
 // Return gives back, unused, what the worker was leased without knowing it.
-func (k *Kind) Return(ctx context.Context, worker uuid.UUID, after time.Time, except [][16]byte) error {
+func (k *Kind) Return(ctx context.Context, worker uuid.UUID, after time.Time, except []claim.Known) error {
 	return k.queue.Return(ctx, worker, after, except)
 }
 

@@ -129,8 +129,8 @@ func scanClaimed(rows pgx.Rows, owner *[16]byte) (Claimed, error) {
 }
 
 // Return gives back, unused, what the worker was leased after the given moment
-// except the given keys.
-func (l Deliveries) Return(ctx context.Context, worker uuid.UUID, after time.Time, except [][16]byte) error {
+// except the given claims.
+func (l Deliveries) Return(ctx context.Context, worker uuid.UUID, after time.Time, except []claim.Known) error {
 	return l.queue.Return(ctx, worker, after, except)
 }
 

@@ -259,7 +259,7 @@ func TestReturnGivesBackOnlyWhatIsUnknown(t *testing.T) {
 	w, other := b.join(t, time.Minute), b.join(t, time.Minute)
 	old, lost, kept, foreign := b.claim(t, w, 2, "a"), []ledger.Claimed(nil), []ledger.Claimed(nil), b.claim(t, other, 2, "a")
 	lost, kept = b.claim(t, w, 2, "a"), b.claim(t, w, 2, "a")
-	if err := b.work.Return(t.Context(), w, old[1].Since(), [][16]byte{kept[0].Key(), kept[1].Key()}); err != nil {
+	if err := b.work.Return(t.Context(), w, old[1].Since(), []claim.Known{{Key: kept[0].Key(), Since: kept[0].Since()}, {Key: kept[1].Key(), Since: kept[1].Since()}}); err != nil {
 		t.Fatal(err)
 	}
 	ready := map[delivery.ID]bool{}

@@ -46,7 +46,7 @@ func plans() map[string]planned {
 		"scanReady":             {`0, '', 0, 1000`, []string{"queue_ready", "lane_pkey"}},
 		"claimRows":             {anID + `, '{1,1}', '{t0,t1}', '{1,1}', '{-infinity,-infinity}', '{10,10}'`, []string{"queue_ready", "queue_pkey", "queue_leased", "pause_pkey", "lane_pkey", "delivery_*_pkey", "content_*_pkey", "recipient_*_pkey"}},
 		"promote":               {`1000`, []string{"queue_waiting", "queue_pkey"}},
-		"returnRows":            {anID + `, '{}', '-infinity'`, []string{"queue_leased"}},
+		"returnRows":            {anID + `, '{}', '-infinity', '{}'`, []string{"queue_leased"}},
 		"nextDue":               {``, []string{"queue_waiting"}},
 		"settle":                {anID + `, ` + anIDs + `, '{1,1}', '{1,1}', ` + anIDs + `, '{now,now}', '{sent,retry}', '{0,1}', '{1,1}', '{0,1}', '{accepted,refused}', '{"{}","{}"}', '{"[]","[]"}', '{s,s}', '{"\\x00","\\x00"}'`, []string{"queue_pkey", "delivery_*_pkey", "recipient_*_pkey"}},
 		"unblock":               {`'{a}', '{k}'`, []string{"queue_ordered", "queue_pkey"}},

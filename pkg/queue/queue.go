@@ -167,10 +167,14 @@ func (q *Queue) Lanes(ctx context.Context, ids []int32) (map[int32]lane.View, er
 }
 
 // Return gives back, unused, what the worker was leased after the given moment
-// except the given keys.
-func (q *Queue) Return(ctx context.Context, worker uuid.UUID, after time.Time, except [][16]byte) error {
+// except the given claims.
+func (q *Queue) Return(ctx context.Context, worker uuid.UUID, after time.Time, except []claim.Known) error {
+	ids, since := make([][16]byte, len(except)), make([]time.Time, len(except))
+	for i, k := range except {
+		ids[i], since[i] = k.Key, k.Since
+	}
 	p := pinned.New()
-	p.Exec(q.returnRows, [16]byte(worker), except, after)
+	p.Exec(q.returnRows, [16]byte(worker), ids, after, since)
 	if err := p.Run(ctx, q.db); err != nil {
 		return fmt.Errorf("return what worker %s does not know of: %w", worker, err)
 	}

@@ -175,7 +175,7 @@ SELECT DISTINCT lane, tenant, class FROM moved`
 const returnRows = `
 UPDATE queue q SET state = 'ready', due_at = clock_timestamp(), owner = NULL, claimed_at = NULL
 WHERE q.state = 'leased' AND q.owner = $1 AND q.kind = 'delivery' AND q.claimed_at > $3
-  AND NOT (q.id = ANY (coalesce($2::uuid[], '{}')))`
+  AND NOT EXISTS (SELECT FROM unnest($2::uuid[], $4::timestamptz[]) AS x (id, since) WHERE x.id = q.id AND x.since = q.claimed_at)`
 
 // nextDue tells how long until the earliest waiting row is due, in seconds.
 const nextDue = `
