@@ -22,8 +22,7 @@ type machine struct {
 	version int
 	tries   int
 	sent    []document.MLSRequest
-	first   document.Code // the code that was claimed first
-	revived bool          // by an operator
+	revived bool // by an operator
 }
 
 func start(t *rapid.T) *machine {

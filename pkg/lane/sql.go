@@ -11,8 +11,6 @@ INSERT INTO lane (key, kind, channel, paused_until, paused_reason) VALUES ($1, $
 
 const selectID = `SELECT id FROM lane WHERE key = $1`
 
-const selectKey = `SELECT key FROM lane WHERE id = $1`
-
 const selectView = `
 SELECT l.id, l.key, l.guarded, l.breaker, l.version, l.shut_until, l.opened_at, l.failures, l.shut_reason, l.forced, coalesce(l.cap, 0), coalesce(l.rate_cap, 0)
 FROM lane l WHERE l.id = $1`

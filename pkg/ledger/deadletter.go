@@ -108,3 +108,28 @@ func (l *Ledger) DeadLetters(ctx context.Context, f delivery.LetterFilter) ([]de
 	}
 	return letters, nil
 }
+
+// OpenLetters lists letters that nobody has dealt with, in the order of their ids, as
+// they were told when they were archived.
+func (l *Ledger) OpenLetters(ctx context.Context, after string, limit int) ([]outbox.Message, error) {
+	var list []outbox.Message
+	p := newPipeline()
+	p.Query(openLetters, func(rows pgx.Rows) error {
+		var aggregate *[16]byte
+		var d delivery.Letter
+		if err := rows.Scan(&d.EventID, &d.Source, &d.Channel, &d.Tenant, &aggregate, &d.RequestID, &d.Code, &d.Reason, &d.Summary); err != nil {
+			return err
+		}
+		d.Schema, d.ID = 1, (*delivery.ID)(aggregate)
+		if string(d.Summary) == "{}" {
+			d.Summary = nil
+		}
+		body, err := json.Marshal(d)
+		list = append(list, outbox.Message{ID: "dlq." + d.EventID, Subject: streams.DLQ(streams.Source(d.Source), d.Channel, d.Tenant), Body: body})
+		return err
+	}, after, limit)
+	if err := l.run(ctx, p); err != nil {
+		return nil, fmt.Errorf("list open letters: %w", err)
+	}
+	return list, nil
+}

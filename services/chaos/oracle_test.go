@@ -109,7 +109,7 @@ func (p *tape) recipient(id delivery.ID, state delivery.RecipientState) {
 // story is a history with something of everything, and nothing wrong in it.
 type story struct {
 	*tape
-	plain, unknown, late, dead, poison, held delivery.ID
+	plain, unknown, late, dead, held delivery.ID
 }
 
 func tell(t *testing.T) *story {

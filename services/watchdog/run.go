@@ -109,6 +109,7 @@ func (w *watchdog) rounds() []round {
 		{what: "upkeep", period: upkeepCheck, do: w.upkeep},
 		{what: "lag", period: w.cfg.Lag.Check, do: w.checkLag},
 		{what: "comparison", period: dutyCheck, do: w.reconcile},
+		{what: "letters", period: dutyCheck, do: w.reconcileLetters},
 		{what: "replays", period: replayCheck, wake: w.asked, do: w.replays},
 		{what: "retention", period: upkeepCheck, do: w.retention},
 	}
