@@ -89,8 +89,8 @@ func TestHistoryMadeByManyAtOnce(t *testing.T) {
 	for _, n := range total {
 		sum += n
 	}
-	if sum != 15 {
-		t.Fatalf("made %d partitions, want 15", sum)
+	if sum != 21 {
+		t.Fatalf("made %d partitions, want 21", sum)
 	}
 }
 

@@ -97,7 +97,7 @@ func run(taking, working context.Context, p *daemon.Process, cfg Config) error {
 	}
 	loop := claim.NewLoop(claim.Config{Instance: p.Instance, Slots: cfg.Concurrency, LaneSlots: cfg.Concurrency, Term: cfg.Lease, Poll: cfg.Poll, IdlePoll: cfg.IdlePoll,
 		MaxClaim: cfg.Concurrency, Log: p.Log}, source, work.work)
-	bell := ringer{nc: p.NATS, instance: p.Instance, loop: loop}
+	bell := ringer{nc: p.NATS, instance: p.Instance, loop: loop, forget: work.breakers.Reset}
 	desk.Ready = bell.ring
 	in := &intake{log: p.Log, book: book, docs: docs, modes: cfg.Duplicates, hand: relay.Hand, ready: bell.ring, fetch: newFetcher(cfg.FetchPrivate)}
 	stopRing, err := bus.OnRing(p.NATS, documents, bell.heard)
@@ -131,6 +131,7 @@ type ringer struct {
 	nc       *nats.Conn
 	instance string
 	loop     *claim.Loop[docket.Claimed]
+	forget   func(lane string) // what is counted of it
 }
 
 func (r ringer) ring(m docket.Moved) {
@@ -144,7 +145,15 @@ func (r ringer) ring(m docket.Moved) {
 
 func (r ringer) heard(payload []byte) {
 	var b claim.Bell
-	if json.Unmarshal(payload, &b) == nil && b.From != r.instance {
-		r.loop.Announce(b.Groups...)
+	if json.Unmarshal(payload, &b) != nil || b.From == r.instance {
+		return
 	}
+	if b.Forget != "" {
+		r.forget(b.Forget)
+	}
+	if len(b.Groups) == 0 {
+		r.loop.Wake()
+		return
+	}
+	r.loop.Announce(b.Groups...)
 }

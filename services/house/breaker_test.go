@@ -1,6 +1,7 @@
 package house_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"os"
 	"strings"
@@ -21,8 +22,9 @@ func TestAFlappingServerAndFourSenders(t *testing.T) {
 	s := housetest.New(t, housetest.Options{Env: map[string]string{"CIRCUIT_BREAKER_FAILURE_THRESHOLD": "5", "CIRCUIT_BREAKER_OPEN_DURATION": open.String(),
 		"RETRY_SCHEDULER_INTERVAL": "1s", "MAIL_SEND_CONCURRENCY": "2", "MAIL_SERVER_MAX_CONNECTIONS": "2", "MAIL_SERVER_MAX_MESSAGES_PER_CONNECTION": "1", "RETRY_MAIL_MAX_RETRIES": "40"}})
 	s.Start(housetest.Watchdog, nil)
+	var senders []*housetest.Program
 	for range 4 {
-		s.Exec(housetest.Sender, nil)
+		senders = append(senders, s.Exec(housetest.Sender, nil))
 	}
 	first := housetest.Mails("first", 20)
 	s.Publish(first...)
@@ -95,6 +97,27 @@ func TestAFlappingServerAndFourSenders(t *testing.T) {
 	told := strings.Join(states, " ")
 	if !strings.HasPrefix(told, "open half_open open half_open") || !strings.Contains(told, "closed raised") {
 		t.Errorf("told: %s", told)
+	}
+	// "onOpen is logged at WARN including the last failure cause; onHalfOpen and onClose
+	// stay at INFO", each change by the one sender that has made it.
+	logged := make(map[string]int)
+	for _, p := range senders {
+		for line := range strings.Lines(p.Log.String()) {
+			var l struct{ Level, State, Cause, Message string }
+			switch {
+			case json.Unmarshal([]byte(line), &l) != nil || !strings.Contains(l.Message, "circuit breaker"):
+				continue
+			case l.State == "open" && (l.Level != "warn" || l.Cause == "" || !strings.Contains(l.Message, "last failure: "+l.Cause)),
+				l.State != "open" && l.Level != "info":
+				t.Errorf("logged: %s", line)
+			}
+			logged[l.State]++
+		}
+	}
+	for _, state := range []string{"open", "half_open", "closed"} {
+		if n := strings.Count(" "+told+" ", " "+state+" "); logged[state] != n {
+			t.Errorf("%s was told %d times and logged %d times", state, n, logged[state])
+		}
 	}
 }
 

@@ -60,6 +60,15 @@ func (x *exchange) arrivals() []time.Time {
 	return slices.Clone(x.dead)
 }
 
+// ramp tells when the first 1, 2, 4 .. had arrived.
+func ramp(arrived []time.Time) string {
+	var at []string
+	for n := 1; n <= len(arrived); n *= 2 {
+		at = append(at, arrived[n-1].Sub(arrived[0]).Round(time.Millisecond).String())
+	}
+	return strings.Join(at, " ")
+}
+
 // A dead lane with a long backlog (POSTHOUSE_OUTAGE_ROWS, 50,000 by hand) does not
 // delay the lane beside it; when its server is back, it is released slowly, and all
 // of it arrives.
@@ -180,5 +189,5 @@ func TestADeadLaneAndItsRelease(t *testing.T) {
 	if !strings.Contains(strings.Join(told, " "), "closed raised raised raised") {
 		t.Errorf("told: %v", told)
 	}
-	t.Logf("%d released in %s", rows, arrived[rows-1].Sub(arrived[0]))
+	t.Logf("%d released in %s; the first 1, 2, 4 .. after %s", rows, arrived[rows-1].Sub(arrived[0]), ramp(arrived))
 }

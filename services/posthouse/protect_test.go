@@ -20,7 +20,7 @@ func TestAnOperatorProtects(t *testing.T) {
 
 	// Lanes and breakers.
 	has(t, o.until(key, "lanes"), "LANE", "STATE", "clear")
-	has(t, o.say(0, "lanes", "--trouble"), "No lane is in trouble.")
+	has(t, o.say(0, "lanes", "--trouble", key), "No lane is in trouble.")
 	has(t, o.say(0, "breaker", "list", "--instances"), "No sender has counted a failure")
 	has(t, o.say(1, "lanes", "mail$nowhere:25"), "no such lane", "`posthouse lanes` shows them")
 	has(t, act(1, "breaker", "open", "mail$nowhere:25", "--for", "30m"), "no such lane")
@@ -41,6 +41,20 @@ func TestAnOperatorProtects(t *testing.T) {
 	if o.decode(&one, append([]string{"breaker", "reset", key}, who...)...); one.Key != key || one.Breaker != "closed" {
 		t.Errorf("%+v", one)
 	}
+
+	// What a sender has counted.
+	o.sink.Away(true)
+	send("acme", "unlucky")
+	has(t, o.until("retry", "status", "--tenant", "acme", "unlucky"))
+	o.sink.Away(false)
+	has(t, o.say(0, "breaker", "list", "--instances"), "INSTANCE", "FOR ALL", key, "closed  closed   1")
+	var counted []delivery.InstanceBreaker
+	if o.decode(&counted, "breaker", "list", "--instances"); len(counted) != 1 || counted[0].Key != key || counted[0].Failures != 1 || counted[0].Instance == "" {
+		t.Errorf("%+v", counted)
+	}
+	act(0, "cancel", "--tenant", "acme", "unlucky")
+	has(t, act(0, "breaker", "reset", key), "is closed")
+	has(t, o.say(0, "breaker", "list", "--instances"), "No sender has counted a failure")
 
 	// Pauses.
 	has(t, o.say(0, "pauses"), "No tenant and no channel is paused", "posthouse lanes --trouble")

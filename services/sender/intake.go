@@ -20,6 +20,7 @@ import (
 	"github.com/posthouse-io/posthouse/pkg/delivery"
 	"github.com/posthouse-io/posthouse/pkg/ledger"
 	"github.com/posthouse-io/posthouse/pkg/outbox"
+	"github.com/posthouse-io/posthouse/pkg/queue"
 	"github.com/posthouse-io/posthouse/streams"
 )
 
@@ -251,8 +252,12 @@ func (in *intake) reset(key string) {
 
 func (in *intake) rouse(b claim.Bell) {
 	in.loop.Wake()
-	if payload, err := json.Marshal(b); err == nil {
-		_ = bus.Ring(in.nc, bellKind, payload)
+	payload, err := json.Marshal(b)
+	if err != nil {
+		return
+	}
+	for _, kind := range []string{bellKind, queue.Documents} { // a lane, tenant or channel may be the forwarders'
+		_ = bus.Ring(in.nc, kind, payload)
 	}
 }
 

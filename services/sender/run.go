@@ -91,10 +91,7 @@ func run(taking, working context.Context, p *daemon.Process, cfg Config, mail tr
 		mailLane: lane.View{ID: laneID, Key: key, Breaker: lane.Closed}}
 	s.protect.start()
 	loop := claim.NewLoop(claim.Config{Instance: p.Instance, Slots: cfg.Slots, LaneSlots: cfg.MailConcurrency, Term: cfg.Lease,
-		Poll: cfg.Poll, IdlePoll: cfg.IdlePoll, MaxClaim: settle.MaxBatch, Log: p.Log}, ledger.Deliveries{Ledger: book, HalfOpen: func(ctx context.Context, id int32) error {
-		_, _, err := lanes.HalfOpen(ctx, id)
-		return err
-	}}, s.work)
+		Poll: cfg.Poll, IdlePoll: cfg.IdlePoll, MaxClaim: settle.MaxBatch, Log: p.Log}, ledger.Deliveries{Ledger: book, HalfOpen: s.protect.halfOpen}, s.work)
 	book.OnReady(loop.Announce)
 	in := &intake{log: p.Log, book: book, nc: p.NATS, instance: p.Instance, hand: relay.Hand, loop: loop,
 		prepare: s.late.preparer, count: count, forget: s.protect.breakers.Reset}
