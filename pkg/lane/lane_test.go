@@ -675,3 +675,34 @@ func TestGivenBackRowsAreFoundByTheirLane(t *testing.T) {
 		t.Errorf("%v\n%s", err, plan)
 	}
 }
+
+// "A row deferred 10,000 times still has its attempts": giving back counts nothing,
+// writes no version and no event.
+func TestARowThatIsGivenBackTenThousandTimes(t *testing.T) {
+	t.Parallel()
+	p := open(t)
+	p.fill(t, "a", 1)
+	w, err := p.book.Join(t.Context(), "test", 10*time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	turn := []claim.Turn{{Group: claim.Group{Lane: p.id, Tenant: "a", Class: int16(delivery.Transactional)}, N: 1}}
+	var id delivery.ID
+	for n := 1; n <= 10_000; n++ {
+		got, _, err := p.work.Claim(t.Context(), w, turn)
+		if err != nil || len(got) != 1 || int(got[0].Fence) != n || got[0].Version != 1 {
+			t.Fatalf("claim %d: %+v %v", n, got, err)
+		}
+		id = got[0].ID
+		if err := p.book.GiveBack(t.Context(), []ledger.Settlement{{Claimed: got[0], Decision: retry.Decision{GiveBack: true}}}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := p.db.Exec(t.Context(), `UPDATE queue SET state = 'ready', due_at = now(), claimed_at = NULL WHERE state = 'waiting'`); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s, err := p.book.Status(t.Context(), id)
+	if err != nil || s.Attempts != 0 || s.Retries != 0 || s.Version != 1 || len(s.Tried) != 0 || len(s.Journey) != 1 {
+		t.Errorf("%+v %v", s, err)
+	}
+}
