@@ -67,17 +67,8 @@ func run(taking, working context.Context, p *daemon.Process, cfg Config) error {
 	relay := outbox.NewRelay(outbox.Config{DB: p.DB, Publisher: outbox.JetStream{Bus: publisher}, Log: p.Log})
 	lanes := lane.New(p.DB, relay.Hand)
 
-	storing, endStoring := context.WithCancel(context.WithoutCancel(working))
+	storing, endStoring := daemon.Outlive(working, lastWrite)
 	defer endStoring()
-	defer context.AfterFunc(working, func() {
-		t := time.NewTimer(lastWrite)
-		defer t.Stop()
-		select {
-		case <-t.C:
-			endStoring()
-		case <-storing.Done():
-		}
-	})()
 
 	cfg.Breaker.MinRejected = cfg.RejectedWait
 	desk := &clerk.Clerk{Docs: docs, Policy: &cfg.Policy, Hand: relay.Hand, Storing: storing, Log: p.Log}

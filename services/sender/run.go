@@ -71,18 +71,8 @@ func run(taking, working context.Context, p *daemon.Process, cfg Config, mail tr
 		return err
 	}
 
-	// Results may be stored for a little longer than work may go on.
-	storing, endStoring := context.WithCancel(context.WithoutCancel(working))
+	storing, endStoring := daemon.Outlive(working, lastWrite)
 	defer endStoring()
-	defer context.AfterFunc(working, func() {
-		t := time.NewTimer(lastWrite)
-		defer t.Stop()
-		select {
-		case <-t.C:
-			endStoring()
-		case <-storing.Done():
-		}
-	})()
 
 	s := &sender{log: p.Log, tracer: p.Tracer, mail: mail, policy: cfg.RetryMail.Schedules(), settler: settler, storing: storing, maxHold: cfg.MaxHold, count: count,
 		late: latePreparer{book: book, preparer: preparer{server: cfg.Mail, lane: laneID}}}

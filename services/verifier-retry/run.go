@@ -82,17 +82,8 @@ func run(taking, working context.Context, p *daemon.Process, cfg Config) error {
 		return err
 	}
 	relay := outbox.NewRelay(outbox.Config{DB: p.DB, Publisher: outbox.JetStream{Bus: publisher}, Log: p.Log})
-	storing, endStoring := context.WithCancel(context.WithoutCancel(working))
+	storing, endStoring := daemon.Outlive(working, lastWrite)
 	defer endStoring()
-	defer context.AfterFunc(working, func() {
-		t := time.NewTimer(lastWrite)
-		defer t.Stop()
-		select {
-		case <-t.C:
-			endStoring()
-		case <-storing.Done():
-		}
-	})()
 
 	desk := &clerk.Clerk{Docs: docs, Policy: &cfg.Policy, Hand: relay.Hand, Storing: storing, Log: p.Log, Ready: func(m docket.Moved) {
 		if payload, err := json.Marshal(claim.Bell{From: p.Instance, Groups: []claim.Group{m.Group}}); err == nil {
