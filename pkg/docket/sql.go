@@ -117,3 +117,59 @@ SELECT a.number, a.fence, a.claimed_at, a.settled_at, a.verdict, a.answer FROM a
 const exists = `SELECT d.id FROM document d WHERE d.id = $1`
 
 const databaseTime = `SELECT clock_timestamp()`
+
+// Lists ----------------------------------------------------------------------
+
+// resolve prefers the document's own id; $2 empty is any tenant.
+const resolve = `
+SELECT x.id FROM (
+    SELECT d.id, 0 AS place FROM document d WHERE d.id = $3 AND ($2 = '' OR d.tenant = $2)
+    UNION ALL
+    SELECT d.id, 1 FROM document d WHERE d.sbdh_id = $1 AND ($2 = '' OR d.tenant = $2)
+) x ORDER BY x.place, x.id DESC LIMIT 1`
+
+const selectPayload = `
+SELECT d.content_type, d.hash, b.body FROM document d JOIN document_body b ON b.document_id = d.id WHERE d.id = $1`
+
+// The lists share their columns and their first parameters: tenant, least id, limit,
+// offset. The id begins with the time, so its primary key serves as the order and
+// leaves out the months before.
+
+const listProcessing = `
+SELECT d.id, d.tenant, d.kind, d.sbdh_id, d.as4_id, d.sender_id, d.receiver_id, d.state, d.attempts, d.verdict, d.c4_country, d.mls_status, d.mls_code, d.duplicate,
+       d.received_at, d.as4_at, d.changed_at, d.size, q.due_at, q.state = 'leased'
+FROM queue q JOIN document d ON d.id = q.id
+WHERE q.kind = ANY (ARRAY['document', 'deferred']) AND ($1 = '' OR d.tenant = $1) AND d.id >= $2
+ORDER BY d.id DESC LIMIT $3 OFFSET $4`
+
+const listHistory = `
+SELECT d.id, d.tenant, d.kind, d.sbdh_id, d.as4_id, d.sender_id, d.receiver_id, d.state, d.attempts, d.verdict, d.c4_country, d.mls_status, d.mls_code, d.duplicate,
+       d.received_at, d.as4_at, d.changed_at, d.size, NULL::timestamptz, false
+FROM document d
+WHERE ($1 = '' OR d.tenant = $1) AND d.id >= $2 AND d.state = ANY (ARRAY['forwarded', 'rejected', 'dead'])
+  AND NOT EXISTS (SELECT FROM queue q WHERE q.kind = ANY (ARRAY['document', 'deferred']) AND q.id = d.id)
+ORDER BY d.id DESC LIMIT $3 OFFSET $4`
+
+const listMissingC4 = `
+SELECT d.id, d.tenant, d.kind, d.sbdh_id, d.as4_id, d.sender_id, d.receiver_id, d.state, d.attempts, d.verdict, d.c4_country, d.mls_status, d.mls_code, d.duplicate,
+       d.received_at, d.as4_at, d.changed_at, d.size, NULL::timestamptz, false
+FROM document d
+WHERE ($1 = '' OR d.tenant = $1) AND d.id >= $2 AND d.kind = 'business' AND d.state = 'forwarded' AND d.c4_country = ''
+ORDER BY d.id DESC LIMIT $3 OFFSET $4`
+
+// listMissingMLS says what document.Facts.Missing says of one.
+const listMissingMLS = `
+SELECT d.id, d.tenant, d.kind, d.sbdh_id, d.as4_id, d.sender_id, d.receiver_id, d.state, d.attempts, d.verdict, d.c4_country, d.mls_status, d.mls_code, d.duplicate,
+       d.received_at, d.as4_at, d.changed_at, d.size, m.due_at, false
+FROM document d LEFT JOIN mls_deadline m ON m.document_id = d.id
+WHERE ($1 = '' OR d.tenant = $1) AND d.id >= $2 AND d.kind = 'business' AND d.state = 'forwarded' AND d.mls_code = '' AND d.verdict <> 'rejected' AND d.mls_type <> 'FAILURE_ONLY'
+ORDER BY d.id DESC LIMIT $3 OFFSET $4`
+
+// answerFacts are the exchanges that MLS-1 is measured by: documents that are owed
+// an answer, and when the delivery that carries it was first taken.
+const answerFacts = `
+SELECT d.sbdh_id, d.as4_at, (SELECT min(a.settled_at) FROM attempt a WHERE a.delivery_id = d.mls_delivery AND a.verdict = 'accepted')
+FROM document d
+WHERE ($1 = '' OR d.tenant = $1) AND d.id >= $2 AND d.as4_at >= $3 AND d.as4_at < $4 AND d.kind = 'business'
+  AND d.mls_status <> ALL (ARRAY['suppressed', 'off', 'not_applicable']) AND (d.mls_type <> 'FAILURE_ONLY' OR d.mls_code = 'RE')
+ORDER BY d.as4_at, d.id LIMIT $5`
