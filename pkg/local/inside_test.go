@@ -2,9 +2,11 @@ package local
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/rs/zerolog"
@@ -149,4 +151,29 @@ func FuzzParseVersion(f *testing.F) {
 			t.Errorf("%d %t", major, ok)
 		}
 	})
+}
+
+// A child that holds the lock file open (forked, its program not begun) does not
+// keep a folder locked that was given up.
+func TestALockIsGivenUpThoughAnotherHoldsItsFile(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	l, err := lockDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fd, err := syscall.Dup(int(l.file.Fd()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = syscall.Close(fd) }()
+	if _, err := lockDir(dir); !errors.Is(err, ErrInUse) {
+		t.Fatalf("locked twice: %v", err)
+	}
+	l.release()
+	again, err := lockDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again.release()
 }

@@ -59,8 +59,10 @@ func (l *lock) record(server int) error {
 }
 
 func (l *lock) release() {
-	// Closing gives the lock up; the file stays, since removing it would let
-	// two processes lock two files of one name.
+	// Given up in so many words: a child that was forked and has not begun its program
+	// yet holds the file open too, and closing ours would leave it locked. The file
+	// stays, since removing it would let two processes lock two files of one name.
+	_ = syscall.Flock(int(l.file.Fd()), syscall.LOCK_UN)
 	_ = l.file.Close()
 }
 
