@@ -6,7 +6,8 @@ import "embed"
 var schemas embed.FS
 
 // Schema returns the JSON Schema (2020-12) of a message: "send.mail",
-// "event.delivery", "event.lane", "event.quota", "event.alert" or "dlq". An unknown name gives nil.
+// "inbound.document",
+// "event.delivery", "event.document", "event.lane", "event.quota", "event.alert" or "dlq". An unknown name gives nil.
 func Schema(name string) []byte {
 	b, err := schemas.ReadFile("schema/" + name + ".json")
 	if err != nil {

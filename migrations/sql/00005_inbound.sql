@@ -63,7 +63,7 @@ CREATE TABLE document_key (
     hash        bytea NOT NULL,
     PRIMARY KEY (kind, name)
 );
-COMMENT ON TABLE document_key IS 'First sight of each AS4 message id, and of each sender and SBDH instance id: what makes a document accepted once. Outlives the history.';
+COMMENT ON TABLE document_key IS 'First sight of each tenant and AS4 message id, and of each tenant, sender and SBDH instance id: what makes a document accepted once, and keeps one tenant from answering for another. Outlives the history.';
 
 CREATE INDEX document_key_age ON document_key (document_id);
 

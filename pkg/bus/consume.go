@@ -23,7 +23,8 @@ type Consumer struct {
 	Prefetch      int           // messages held here that no handler has yet; 0 = 2*MaxBatch, at least MaxBatch+4
 	PrefetchBytes int           // bytes asked for at once, at least the stream's largest message; 0 = no bound
 	MaxAckPending int           // in flight over all processes; 0 = 4096
-	AckWait       time.Duration // from delivery to redelivery, and the bound of one handler call; 0 = 30 s
+	AckWait       time.Duration // from delivery to redelivery; 0 = 30 s
+	Hold          time.Duration // bound of one handler call, which says InProgress if it is longer than AckWait; 0 = AckWait
 	Parallel      int           // handler calls at a time; 0 = 1
 	Log           zerolog.Logger
 }
@@ -59,6 +60,9 @@ func (c Consumer) withDefaults() (Consumer, error) {
 	def(&c.Parallel, 1)
 	if c.AckWait <= 0 {
 		c.AckWait = 30 * time.Second
+	}
+	if c.Hold <= 0 {
+		c.Hold = c.AckWait
 	}
 	if c.Stream == "" || c.Durable == "" {
 		return c, errors.New("consume: stream and durable are needed")
@@ -239,7 +243,7 @@ func (c Consumer) work(stop context.Context, buffer <-chan jetstream.Msg, handle
 			return
 		case m := <-buffer:
 			batch := c.gather(m, buffer)
-			ctx, cancel := context.WithTimeout(context.WithoutCancel(stop), c.AckWait)
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(stop), c.Hold)
 			handle(ctx, batch)
 			cancel()
 		}

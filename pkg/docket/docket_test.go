@@ -193,7 +193,7 @@ func TestRepeats(t *testing.T) {
 	if taken.Fresh || taken.Repeats != "sbdh" || taken.Differs || !ids[taken.ID] {
 		t.Errorf("%+v", taken)
 	}
-	if n := b.count(t, `SELECT count(*) FROM document_key WHERE name = 'another'`); n != 0 {
+	if n := b.count(t, `SELECT count(*) FROM document_key WHERE name = 'acme another'`); n != 0 {
 		t.Error("a rejected repeat has left a key behind")
 	}
 	again.Body = []byte("<other/>")
@@ -204,6 +204,11 @@ func TestRepeats(t *testing.T) {
 	other.In.SenderID, other.In.AS4MessageID = "iso6523-actorid-upis::9915:stranger", "yet another"
 	if taken = b.receive(t, other); !taken.Fresh {
 		t.Error("another sender's equal id was taken for a repeat")
+	}
+	foreign := invoice("1")
+	foreign.Tenant = "globex"
+	if taken = b.receive(t, foreign); !taken.Fresh {
+		t.Error("one tenant's ids were taken for another's")
 	}
 	flagged, err := b.Receive(t.Context(), invoice("1"), docket.Duplicates{AS4: docket.StoreAndFlag, SBDH: docket.StoreAndFlag})
 	if err != nil || !flagged.Fresh || flagged.Repeats != "as4" || b.status(t, flagged.ID).Duplicate != "as4" {

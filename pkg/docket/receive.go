@@ -70,7 +70,7 @@ func (d *Docket) Receive(ctx context.Context, r Reception, modes Duplicates) (Ta
 
 // firstSight claims both ids. The database decides, whoever else is at it.
 func (d *Docket) firstSight(ctx context.Context, tx pgx.Tx, r Reception, id delivery.ID, sum []byte, modes Duplicates, t *Taken) error {
-	kinds, names := []string{"as4", "sbdh"}, []string{r.In.AS4MessageID, r.In.SenderID + " " + r.In.SBDHInstanceID}
+	kinds, names := []string{"as4", "sbdh"}, []string{r.Tenant + " " + r.In.AS4MessageID, r.Tenant + " " + r.In.SenderID + " " + r.In.SBDHInstanceID}
 	rows, err := tx.Query(ctx, insertKeys, kinds, names, [16]byte(id), sum)
 	if err != nil {
 		return err

@@ -97,9 +97,6 @@ SELECT extract(epoch FROM m.due_at - clock_timestamp())::float8 FROM mls_deadlin
 
 // Questions ------------------------------------------------------------------
 
-const find = `
-SELECT d.id FROM document d WHERE d.sbdh_id = $1 AND ($2 = '' OR d.tenant = $2) ORDER BY d.id DESC LIMIT 1`
-
 const selectDocument = `
 SELECT d.id, d.tenant, d.kind, d.sbdh_id, d.as4_id, d.sender_id, d.receiver_id, d.state, d.version, d.attempts, d.verdict, d.issues, d.c4_country,
        d.mls_status, d.mls_code, d.mls_delivery, d.duplicate, d.received_at, d.as4_at, d.changed_at, d.size, d.answer,
@@ -113,8 +110,6 @@ const selectEvents = `SELECT e.version, e.state, e.at FROM event e WHERE e.aggre
 
 const selectAttempts = `
 SELECT a.number, a.fence, a.claimed_at, a.settled_at, a.verdict, a.answer FROM attempt a WHERE a.delivery_id = $1 ORDER BY a.fence, a.settled_at`
-
-const exists = `SELECT d.id FROM document d WHERE d.id = $1`
 
 const databaseTime = `SELECT clock_timestamp()`
 

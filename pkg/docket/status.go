@@ -2,7 +2,6 @@ package docket
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -13,30 +12,6 @@ import (
 	"github.com/posthouse-io/posthouse/pkg/lane"
 	"github.com/posthouse-io/posthouse/pkg/pinned"
 )
-
-// Find resolves an SBDH instance id (the newest document that has it), or a
-// document's own id.
-func (d *Docket) Find(ctx context.Context, tenant, name string) (delivery.ID, error) {
-	if id, err := delivery.ParseID(name); err == nil {
-		var found [16]byte
-		err := d.db.QueryRow(ctx, exists, [16]byte(id)).Scan(&found)
-		if err == nil {
-			return id, nil
-		}
-		if !errors.Is(err, pgx.ErrNoRows) {
-			return delivery.ID{}, fmt.Errorf("find document: %w", err)
-		}
-	}
-	var id [16]byte
-	err := d.db.QueryRow(ctx, find, name, tenant).Scan(&id)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return delivery.ID{}, ErrNotFound
-	}
-	if err != nil {
-		return delivery.ID{}, fmt.Errorf("find document: %w", err)
-	}
-	return id, nil
-}
 
 // Status tells where a document is, what was tried, and what holds it.
 func (d *Docket) Status(ctx context.Context, id delivery.ID) (*document.Status, error) {

@@ -96,9 +96,12 @@ FROM (SELECT greatest(1, count(*))::int AS n FROM worker k WHERE k.lease_until >
 WHERE l.id = $1 AND l.version = $2 AND l.breaker = 'closed' AND (l.cap IS NOT NULL OR l.rate_cap IS NOT NULL)
 RETURNING l.id, l.key, l.guarded, l.breaker, l.version, l.shut_until, l.opened_at, l.failures, l.shut_reason, l.forced, coalesce(l.cap, 0), coalesce(l.rate_cap, 0)`
 
-// configure writes limits only where they differ.
+// configure writes limits only where they differ. The minute begins anew; what was
+// sent today counts.
 const configure = `
-UPDATE lane l SET rate_limit = $2, daily_limit = $3, max_in_flight = $4, full_until = NULL, updated_at = clock_timestamp(),
+UPDATE lane l SET rate_limit = $2, daily_limit = $3, max_in_flight = $4, rate_tat = NULL, updated_at = clock_timestamp(),
+       full_until = CASE WHEN l.day = (now() AT TIME ZONE 'UTC')::date AND l.day_used >= $3::int THEN (l.day + 1)::timestamp AT TIME ZONE 'UTC' END,
+       full_reason = CASE WHEN l.day = (now() AT TIME ZONE 'UTC')::date AND l.day_used >= $3::int THEN 'its limit of ' || $3::int || ' a day is used up' ELSE '' END,
        rate_cap = CASE WHEN $2::int IS NOT NULL THEN least(l.rate_cap, $2::int) END
 WHERE l.id = $1 AND (l.rate_limit, l.daily_limit, l.max_in_flight) IS DISTINCT FROM ($2::int, $3::int, $4::int)`
 

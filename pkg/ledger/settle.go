@@ -58,7 +58,7 @@ func (l *Ledger) Settle(ctx context.Context, settlements []Settlement) ([]Settle
 		if len(c.ordering) > 0 {
 			p.Exec(lockOrderingKeys, c.orderingTenants, c.ordering)
 		}
-		p.Query(settle, func(rows pgx.Rows) error {
+		p.Query(settleStatement(), func(rows pgx.Rows) error {
 			var id [16]byte
 			if err := rows.Scan(&id); err != nil {
 				return err

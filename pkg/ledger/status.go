@@ -3,8 +3,10 @@ package ledger
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -109,7 +111,7 @@ type queued struct {
 func (q queued) gate(s *delivery.Status) delivery.Gate {
 	switch {
 	case q.state == nil:
-		return delivery.Gate{Name: "final", Why: "it is " + string(s.State) + ": nothing will be tried by itself", Release: finalRelease(s.State)}
+		return delivery.Gate{Name: "final", Why: "it is " + string(s.State) + because(s) + ": nothing will be tried by itself", Release: finalRelease(s.State)}
 	case *q.state == "held":
 		return delivery.Gate{Name: "held", Why: "nobody knows whether the last attempt arrived", Release: "an operator retries, cancels or settles it"}
 	case *q.state == "leased" && q.lapsed:
@@ -148,6 +150,15 @@ func (q queued) gate(s *delivery.Status) delivery.Gate {
 		return delivery.Gate{Name: "prepare", Until: q.dueAt, Why: "it was never prepared, and a sender is to prepare it afresh", Release: "a sender with a free slot; then it goes to its real lane, or ends with its marker code"}
 	}
 	return delivery.Gate{Name: "ready", Until: q.dueAt, Why: "it waits for a free slot of a sender", Release: "a sender that runs and has a free slot in lane " + s.Lane}
+}
+
+// because says why it ended as it did, when that was no success.
+func because(s *delivery.Status) string {
+	var a delivery.Answer
+	if s.State == delivery.Sent || json.Unmarshal(s.Answer, &a) != nil || a.Code == "" {
+		return ""
+	}
+	return " (" + strings.TrimSpace(a.Code+" "+a.Text) + ")"
 }
 
 func finalRelease(s delivery.State) string {

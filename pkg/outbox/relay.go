@@ -12,6 +12,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/rs/zerolog"
 	"golang.org/x/sync/errgroup"
+
+	"github.com/posthouse-io/posthouse/pkg/planted"
 )
 
 // Publisher brings messages to their stream and tells which it could not, by index.
@@ -128,6 +130,9 @@ func (r *Relay) publish(ctx context.Context, batches []Batch, done chan<- []uuid
 		for range b.Messages {
 			owner = append(owner, i)
 		}
+	}
+	for _, b := range planted.Among(planted.Outbox, batches) {
+		_, _ = r.cfg.DB.Exec(ctx, remove, [][16]byte{b.ID})
 	}
 	failed := make(map[uuid.UUID]error)
 	for i, err := range r.cfg.Publisher.Publish(ctx, messages) {

@@ -46,7 +46,7 @@ type Queue struct {
 func New(db *pgxpool.Pool, kind string) *Queue {
 	q := &Queue{db: db, kind: kind}
 	q.scanReady, q.promote, q.nextDue = q.of(scanReady), q.of(promote), q.of(nextDue)
-	q.claim, q.deferred, q.returnRows, q.giveBack = q.of(claimHead), q.of(deferredHead), q.of(returnRows), q.of(giveBack)
+	q.claim, q.deferred, q.returnRows, q.giveBack = q.of(claimStatement()), q.of(deferredHead), q.of(returnRows), q.of(giveBack)
 	return q
 }
 

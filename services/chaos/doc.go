@@ -23,14 +23,15 @@
 //	scenario.go  F1 to F20 as a table; f*.go what each of them does
 //	nemesis.go   random faults from a seed
 //	short.go     the set that every test run has time for
-//	planted.go   what a wrong program would do, done from outside: the oracle must see it
+//	planted.go   programs that are wrong in one way: the oracle must see it
 //	report.go    figures, as JSON and as Markdown
 //
 // It decides what was promised (the oracle) and when a run has come to rest. It
 // assumes one machine: all clocks are the same one. The points of fault F1 are
 // found on the wire (a COMMIT that is about to leave, a final dot that has just
-// left), so the programs under test are those that are shipped, without a hook. A
-// run that does not come to rest is judged all the same: what is stuck is told.
+// left), so the programs under test are those that are shipped, without a hook; only
+// the faults of package planted need a build of their own, with a tag. A run that
+// does not come to rest is judged all the same: what is stuck is told.
 //
 // A Site owns every process and goroutine that it starts; Close ends them and
 // waits. The kernel ends the processes when this one is killed.

@@ -8,10 +8,13 @@ import (
 	"github.com/posthouse-io/posthouse/streams"
 )
 
+// reconcile is how often the watchdog compares the streams with the database.
+const reconcile = time.Minute
+
 // busFaults is F6: what can happen to NATS and what it keeps.
 func busFaults() []Scenario {
 	mixed := Load{Rate: 40, Make: mixedMail}
-	reconciling := Config{Env: map[string]string{"WATCHDOG_RECONCILE": "1m"}}
+	reconciling := Config{Env: map[string]string{"WATCHDOG_RECONCILE": reconcile.String()}}
 	return []Scenario{
 		{Name: "F6.kill", Fault: "kill -9 of NATS and restart, four times", Load: mixed, Do: func(ctx context.Context, r *Run) error {
 			for i := range 4 {
@@ -28,9 +31,9 @@ func busFaults() []Scenario {
 			}
 			return nil
 		}},
-		{Name: "F6.tail", Fault: "NATS comes back with a store of some time ago", Load: mixed, Config: reconciling, Settle: 4 * time.Minute,
+		{Name: "F6.tail", Fault: "NATS comes back with a store of some time ago", Load: mixed, Config: reconciling, Settle: 4 * time.Minute, Bound: 9 * time.Minute,
 			Note: "the requests in the lost tail were in the database already; the reconciler has to publish the lost events again", Do: loseTail},
-		{Name: "F6.deleted", Fault: "the event stream is deleted and made anew", Load: mixed, Config: reconciling, Settle: 4 * time.Minute, Do: func(ctx context.Context, r *Run) error {
+		{Name: "F6.deleted", Fault: "the event stream is deleted and made anew", Load: mixed, Config: reconciling, Settle: 4 * time.Minute, Bound: 9 * time.Minute, Do: func(ctx context.Context, r *Run) error {
 			if err := r.Acknowledged(ctx, 150); err != nil {
 				return err
 			}
@@ -94,19 +97,33 @@ func loseTail(ctx context.Context, r *Run) error {
 	return r.rebuilt(ctx)
 }
 
-// rebuilt waits until the stream has every event again.
+// rebuilt waits until the streams have every event and every letter again. That the
+// letters do not come is for the oracle to say: they have three looks of the watchdog.
 func (r *Run) rebuilt(ctx context.Context) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, 4*time.Minute, fmt.Errorf("the stream was not rebuilt"))
-	defer cancel()
-	r.cfg.Say("waiting for the reconciler to publish what the stream lacks")
+	r.cfg.Say("waiting for the reconciler to publish what the streams lack")
 	r.producer.hold()
 	defer r.producer.release()
+	events, cancel := context.WithTimeoutCause(ctx, 4*time.Minute, fmt.Errorf("the stream of events was not rebuilt"))
+	defer cancel()
+	if err := r.holds(events, streams.Events, `SELECT count(*) FROM event`); err != nil {
+		return err
+	}
+	letters, cancel := context.WithTimeoutCause(ctx, 3*reconcile, fmt.Errorf("the stream of dead letters was not rebuilt"))
+	defer cancel()
+	if err := r.holds(letters, streams.DeadLetter, `SELECT count(*) FROM dead_letter`); err != nil {
+		r.cfg.Say("%v", err)
+	}
+	return ctx.Err()
+}
+
+// holds waits until the stream has as many messages as the database counts.
+func (r *Run) holds(ctx context.Context, stream, count string) error {
 	return until(ctx, "wait for the reconciler", func(ctx context.Context) (bool, error) {
 		var booked uint64
-		if err := r.DB.QueryRow(ctx, `SELECT count(*) FROM event`).Scan(&booked); err != nil {
+		if err := r.DB.QueryRow(ctx, count).Scan(&booked); err != nil {
 			return false, err
 		}
-		s, err := r.JS.Stream(ctx, streams.Events)
+		s, err := r.JS.Stream(ctx, stream)
 		if err != nil {
 			return false, err
 		}

@@ -11,26 +11,37 @@ import (
 	"go.uber.org/goleak"
 )
 
-// built are the programs of this tree, made once for a test binary, with the race
-// detector when it has it. The tests of a package have no common owner but the process.
-var built = sync.OnceValues(func() (string, error) {
+// built and wrong are the programs of this tree, as they are shipped and with the
+// faults of package planted, made once for a test binary, with the race detector when
+// it has it. The tests of a package have no common owner but the process.
+var (
+	built = sync.OnceValues(func() (string, error) { return build(&madeDir) })
+	wrong = sync.OnceValues(func() (string, error) { return build(&wrongDir, PlantedTag) })
+
+	madeDir, wrongDir atomic.Pointer[string]
+)
+
+func build(made *atomic.Pointer[string], tags ...string) (string, error) {
 	dir, err := os.MkdirTemp("", "posthouse-chaos-bin-")
 	if err == nil {
-		madeDir.Store(&dir)
-		err = Build(context.Background(), dir, "", raceEnabled)
+		made.Store(&dir)
+		err = Build(context.Background(), dir, "", raceEnabled, tags...)
 	}
 	return dir, err
-})
-
-var madeDir atomic.Pointer[string]
+}
 
 func removePrograms() {
-	if dir := madeDir.Load(); dir != nil {
-		_ = os.RemoveAll(*dir)
+	for _, made := range []*atomic.Pointer[string]{&madeDir, &wrongDir} {
+		if dir := made.Load(); dir != nil {
+			_ = os.RemoveAll(*dir)
+		}
 	}
 }
 
-func programs(t *testing.T) string {
+func programs(t *testing.T) string      { return ready(t, built) }
+func wrongPrograms(t *testing.T) string { return ready(t, wrong) }
+
+func ready(t *testing.T, built func() (string, error)) string {
 	t.Helper()
 	dir, err := built()
 	if err != nil {

@@ -2,8 +2,11 @@ package chaos
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"os"
+	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -17,7 +20,8 @@ type Result struct {
 	Fault        string        `json:"fault"`
 	Note         string        `json:"note,omitempty"`
 	Missing      string        `json:"missing,omitempty"`
-	Error        string        `json:"error,omitempty"` // it could not be run to its end
+	Error        string        `json:"error,omitempty"`  // it could not be run to its end
+	Origin       string        `json:"origin,omitempty"` // when, where, by which command, from which commit
 	Seed         uint64        `json:"seed"`
 	Published    int           `json:"published"`    // distinct requests
 	Acknowledged int           `json:"acknowledged"` // of them
@@ -113,12 +117,42 @@ func WriteJSON(w io.Writer, results ...*Result) error {
 	return nil
 }
 
+// ReadJSON reads what WriteJSON wrote.
+func ReadJSON(r io.Reader) (results []*Result, err error) {
+	for d := json.NewDecoder(r); ; {
+		one := &Result{}
+		if err := d.Decode(one); errors.Is(err, io.EOF) {
+			return results, nil
+		} else if err != nil {
+			return results, fmt.Errorf("read results: %w", err)
+		}
+		results = append(results, one)
+	}
+}
+
+// Machine is this one in a few words.
+func Machine() string {
+	text := fmt.Sprintf("%s/%s, %d processors", runtime.GOOS, runtime.GOARCH, runtime.NumCPU())
+	if load, err := os.ReadFile("/proc/loadavg"); err == nil { // what else runs there
+		one, _, _ := strings.Cut(string(load), " ")
+		text += ", load " + one + " before the run"
+	}
+	return text
+}
+
 // WriteMarkdown writes the table of a report: what ran, what was done to it and
 // what came of it.
-func WriteMarkdown(w io.Writer, at time.Time, command string, results []*Result) error {
+func WriteMarkdown(w io.Writer, results []*Result) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "# What the faults did\n\n%s, `%s`. Mail is the channel. Duplicates are mails beyond a recipient's first, each beside an\nattempt that is recorded as unknown; lost is what was acknowledged and is not there. Recovery is the time from the last repair\nuntil nothing was left to do.\n\n", at.UTC().Format("2 January 2006"), command)
-	b.WriteString("| | fault | seed | faults | accepted | sent | ended otherwise | letters | unknown | late | duplicates | lost | events twice | 95 % taken within | slowest | recovery | invariants |\n|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|\n")
+	b.WriteString("# What the faults did\n\nMail is the channel. Duplicates are mails beyond a recipient's first, each beside an\nattempt that is recorded as unknown; lost is what was acknowledged and is not there. Recovery is the time from the last repair\nuntil nothing was left to do.\n\n")
+	told := map[string]bool{}
+	for _, r := range results {
+		if !told[r.Origin] && r.Origin != "" {
+			told[r.Origin] = true
+			b.WriteString("- " + r.Origin + "\n")
+		}
+	}
+	b.WriteString("\n| | fault | seed | faults | accepted | sent | ended otherwise | letters | unknown | late | duplicates | lost | events twice | 95 % taken within | slowest | recovery | invariants |\n|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|\n")
 	for _, r := range results {
 		if r.Missing != "" || r.Error != "" {
 			continue

@@ -85,7 +85,7 @@ func missing() []Scenario {
 		{Name: "F5", Fault: "failover to a standby that lacks the tail", Missing: "needs a standby (pg_basebackup, promotion) and the comparison of lost results; the private cluster has one server"},
 		{Name: "F8", Fault: "clocks: application an hour off, PostgreSQL ten minutes", Missing: "needs a clock that can be injected into the programs; libfaketime does not reach Go"},
 		{Name: "F13", Fault: "10 M finished rows, idle polling", Missing: "measured by `posthouse bench` (buffers per claim), not by a fault"},
-		{Name: "AS4", Fault: "F1, F2 and F16 on Peppol deliveries and inbound documents", Missing: "no AS4 transport, gateway or forwarder yet"},
+		{Name: "AS4", Fault: "F1, F2 and F16 on Peppol deliveries and inbound documents", Missing: "the site runs no gateway, forwarder or verifier yet"},
 		{Name: "F6.cluster", Fault: "three NATS nodes, one killed or partitioned", Missing: "the site runs one node"},
 	}
 }

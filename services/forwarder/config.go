@@ -26,6 +26,7 @@ type Config struct {
 	Breaker    breaker.Settings `envPrefix:"CIRCUIT_BREAKER_"`
 
 	FetchPrivate bool          `env:"INBOUND_FETCH_ALLOW_PRIVATE" envDefault:"false" doc:"Whether the body of a document may be fetched from private addresses."`
+	FetchFor     time.Duration `env:"INBOUND_FETCH_MAX_DURATION" envDefault:"1h" min:"1s" max:"72h" doc:"A document whose body can not be fetched for so long goes to the dead letters."`
 	RejectedWait time.Duration `env:"RETRY_SCHEDULER_INTERVAL" envDefault:"1m" min:"1ms" max:"1h" doc:"Least wait of a delivery that meets an open circuit breaker after it was claimed."`
 	Concurrency  int           `env:"FORWARDING_CONCURRENCY" envDefault:"8" min:"1" max:"1000" doc:"Documents in work at once in one instance."`
 	Lease        time.Duration `env:"SENDER_LEASE" envDefault:"15s" min:"1s" max:"10m" doc:"Term of a worker's lease; renewed each third of it."`

@@ -10,11 +10,18 @@ import (
 	"time"
 
 	"github.com/posthouse-io/posthouse/pkg/document"
+	"github.com/posthouse-io/posthouse/pkg/forward"
 	"github.com/posthouse-io/posthouse/pkg/forward/guard"
 )
 
-// errAway says that a body may be there later.
-var errAway = errors.New("the body can not be fetched now")
+// errAway says that a body may be there later; errBusy, that others are being fetched.
+var (
+	errAway = errors.New("the body can not be fetched now")
+	errBusy = fmt.Errorf("%w: too many others are being fetched", errAway)
+)
+
+// fetchTime bounds one fetch.
+const fetchTime = 4 * time.Minute
 
 // fetcher gets bodies that are not in the message. It trusts only bytes of the
 // size and hash that the message says, follows no redirect, and dials public
@@ -26,7 +33,7 @@ func newFetcher(private bool) fetcher {
 	if private {
 		policy = guard.Any
 	}
-	return fetcher{client: &http.Client{Timeout: 2 * time.Minute, Transport: &http.Transport{DialContext: guard.Dialer(policy, 5*time.Second).DialContext, TLSHandshakeTimeout: 10 * time.Second},
+	return fetcher{client: &http.Client{Timeout: fetchTime, Transport: &http.Transport{DialContext: guard.Dialer(policy, 5*time.Second).DialContext, TLSHandshakeTimeout: 10 * time.Second},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}}
 }
 
@@ -47,7 +54,7 @@ func (f fetcher) get(ctx context.Context, ref *document.BodyReference) ([]byte, 
 		return nil, errors.New("body_ref.url leads to an address that is not allowed (INBOUND_FETCH_ALLOW_PRIVATE)")
 	}
 	if err != nil {
-		return nil, errAway
+		return nil, fmt.Errorf("%w: %s", errAway, forward.Reason(err))
 	}
 	defer func() { _ = resp.Body.Close() }()
 	switch {
@@ -60,7 +67,7 @@ func (f fetcher) get(ctx context.Context, ref *document.BodyReference) ([]byte, 
 	body, err := io.ReadAll(io.LimitReader(resp.Body, ref.Size+1))
 	switch {
 	case err != nil:
-		return nil, errAway
+		return nil, fmt.Errorf("%w: %s", errAway, forward.Reason(err))
 	case int64(len(body)) != ref.Size || sha256.Sum256(body) != sum:
 		return nil, errors.New("what body_ref.url gives does not have the size and hash of body_ref")
 	}

@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -19,22 +22,36 @@ import (
 	"github.com/posthouse-io/posthouse/streams"
 )
 
-const ackWait = 30 * time.Second
+// A document whose bytes lie elsewhere takes as long as fetching them does, and says
+// so meanwhile; few are fetched at a time, so that those which come whole never wait
+// for them.
+const (
+	ackWait    = 30 * time.Second
+	longest    = fetchTime + time.Minute
+	parallel   = 16
+	fetching   = 8
+	maxPending = 20_000 // what waits for its bytes stays among them
+	busyWait   = 5 * time.Second
+	firstWait  = 10 * time.Second
+	longWait   = 5 * time.Minute
+)
 
 // intake brings documents from the stream into the book.
 type intake struct {
-	log   zerolog.Logger
-	book  *ledger.Ledger
-	docs  *docket.Docket
-	modes docket.Duplicates
-	hand  func(outbox.Batch)
-	ready func(docket.Moved)
-	fetch fetcher
+	log    zerolog.Logger
+	book   *ledger.Ledger
+	docs   *docket.Docket
+	modes  docket.Duplicates
+	hand   func(outbox.Batch)
+	ready  func(docket.Moved)
+	fetch  fetcher
+	slots  chan struct{} // to fetch in
+	giveUp time.Duration // a body that can not be had for so long makes its document poison
 }
 
 func (in *intake) run(ctx context.Context, js jetstream.JetStream) error {
 	return bus.Consume(ctx, js, bus.Consumer{Stream: streams.Requests, Durable: "forwarder", Filters: []string{streams.AllInbound()},
-		MaxBatch: 8, Prefetch: 16, PrefetchBytes: 64 << 20, MaxAckPending: 256, AckWait: ackWait, Parallel: 4, Log: in.log}, in.take)
+		MaxBatch: 1, Prefetch: 2 * parallel, PrefetchBytes: 64 << 20, MaxAckPending: maxPending, AckWait: ackWait, Hold: longest, Parallel: parallel, Log: in.log}, in.take)
 }
 
 func (in *intake) take(ctx context.Context, batch []jetstream.Msg) {
@@ -48,8 +65,9 @@ func (in *intake) take(ctx context.Context, batch []jetstream.Msg) {
 func (in *intake) one(ctx context.Context, m jetstream.Msg) {
 	r, err := in.read(ctx, m)
 	if errors.Is(err, errAway) {
-		in.log.Warn().Err(err).Str("subject", m.Subject()).Msg("the body of a document can not be fetched now; it comes again")
-		_ = m.NakWithDelay(10 * time.Second)
+		err = in.later(m, err)
+	}
+	if errors.Is(err, errAway) {
 		return
 	}
 	if err != nil {
@@ -86,6 +104,53 @@ func (in *intake) one(ctx context.Context, m jetstream.Msg) {
 	}
 }
 
+// later has a document come again whose bytes can not be had now, each time a while
+// later; it answers with what makes it poison once that has gone on for too long.
+func (in *intake) later(m jetstream.Msg, away error) error {
+	meta, err := m.Metadata()
+	if err != nil {
+		return away // it comes again by itself
+	}
+	if since := time.Since(meta.Timestamp); since > in.giveUp {
+		return fmt.Errorf("its body could not be fetched for %s (INBOUND_FETCH_MAX_DURATION): %s", since.Round(time.Second), strings.TrimPrefix(away.Error(), errAway.Error()+": "))
+	}
+	wait := busyWait
+	if !errors.Is(away, errBusy) {
+		wait = min(firstWait<<min(meta.NumDelivered, 10), longWait)
+		in.log.Warn().Err(away).Str("subject", m.Subject()).Dur("wait", wait).Msg("the body of a document can not be fetched now; it comes again")
+	}
+	wait = min(wait, max(in.giveUp/4, time.Second))
+	_ = m.NakWithDelay(wait/2 + rand.N(wait))
+	return away
+}
+
+// body gets what is not in the message, when there is a place to fetch in.
+func (in *intake) body(ctx context.Context, m jetstream.Msg, ref *document.BodyReference) ([]byte, error) {
+	select {
+	case in.slots <- struct{}{}:
+		defer func() { <-in.slots }()
+	default:
+		return nil, errBusy
+	}
+	fetched := make(chan struct{})
+	var told sync.WaitGroup
+	defer told.Wait()
+	defer close(fetched)
+	told.Go(func() {
+		tick := time.NewTicker(ackWait / 3)
+		defer tick.Stop()
+		for {
+			select {
+			case <-fetched:
+				return
+			case <-tick.C:
+				_ = m.InProgress()
+			}
+		}
+	})
+	return in.fetch.get(ctx, ref)
+}
+
 // read decodes a message and gets the body. A panic in foreign content is that
 // content's fault.
 func (in *intake) read(ctx context.Context, m jetstream.Msg) (r docket.Reception, err error) {
@@ -102,7 +167,7 @@ func (in *intake) read(ctx context.Context, m jetstream.Msg) (r docket.Reception
 	}
 	r.Trace = m.Headers().Get(bus.HeaderTraceParent)
 	if r.Body = r.In.Body; r.In.BodyRef != nil {
-		r.Body, err = in.fetch.get(ctx, r.In.BodyRef)
+		r.Body, err = in.body(ctx, m, r.In.BodyRef)
 	}
 	return r, err
 }

@@ -42,7 +42,7 @@ func (o *operator) find(ctx context.Context, tenant, name string) (delivery.ID, 
 	if name == "" {
 		return delivery.ID{}, &bus.Error{Code: "400", Text: "id is empty: give an SBDH instance id or a document id"}
 	}
-	id, err := o.docs.Find(ctx, tenant, name)
+	id, err := o.docs.Resolve(ctx, tenant, name)
 	if errors.Is(err, docket.ErrNotFound) {
 		return id, &bus.Error{Code: "404", Text: "no such document"}
 	}

@@ -90,7 +90,8 @@ func run(taking, working context.Context, p *daemon.Process, cfg Config) error {
 		MaxClaim: cfg.Concurrency, Log: p.Log}, source, work.work)
 	bell := ringer{nc: p.NATS, instance: p.Instance, loop: loop, forget: work.breakers.Reset}
 	desk.Ready = bell.ring
-	in := &intake{log: p.Log, book: book, docs: docs, modes: cfg.Duplicates, hand: relay.Hand, ready: bell.ring, fetch: newFetcher(cfg.FetchPrivate)}
+	in := &intake{log: p.Log, book: book, docs: docs, modes: cfg.Duplicates, hand: relay.Hand, ready: bell.ring, fetch: newFetcher(cfg.FetchPrivate),
+		slots: make(chan struct{}, fetching), giveUp: cfg.FetchFor}
 	stopRing, err := bus.OnRing(p.NATS, documents, bell.heard)
 	if err != nil {
 		return err

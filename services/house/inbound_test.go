@@ -1,6 +1,8 @@
 package house_test
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -304,4 +306,62 @@ func TestForwardersAreKilled(t *testing.T) {
 	if err != nil || twice > unknown {
 		t.Errorf("%d arrived twice, only %d attempts are recorded as unknown (%v)", twice, unknown, err)
 	}
+}
+
+// Bodies that lie elsewhere and can not be had do not hold up documents that come
+// whole, and end as dead letters; a slow one is taken all the same.
+func TestBodiesThatCanNotBeFetched(t *testing.T) {
+	t.Parallel()
+	b := newBackend(t)
+	env := receiving(b.URL)
+	env["INBOUND_FETCH_ALLOW_PRIVATE"], env["INBOUND_FETCH_MAX_DURATION"] = "true", "8s"
+	s := housetest.New(t, housetest.Options{Env: env})
+	s.Start(housetest.Forwarder, nil)
+	body := []byte("<invoice n='slow'/>")
+	store := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/slow" {
+			http.Error(w, "not now", http.StatusServiceUnavailable)
+			return
+		}
+		for i := range body { // some seconds in all
+			_, _ = w.Write(body[i : i+1])
+			w.(http.Flusher).Flush()
+			time.Sleep(100 * time.Millisecond)
+		}
+	}))
+	t.Cleanup(store.Close)
+	elsewhere := func(n, path string) *nats.Msg {
+		m := inbound(n, "")
+		var in document.Inbound
+		if err := json.Unmarshal(m.Data, &in); err != nil {
+			t.Fatal(err)
+		}
+		sum := sha256.Sum256(body)
+		in.Body, in.BodyRef = nil, &document.BodyReference{URL: store.URL + path, Size: int64(len(body)), SHA256: hex.EncodeToString(sum[:])}
+		var err error
+		if m.Data, err = json.Marshal(in); err != nil {
+			t.Fatal(err)
+		}
+		return m
+	}
+	const away = 300
+	for i := range away {
+		s.Publish(elsewhere(fmt.Sprint("away-", i), "/away"))
+	}
+	s.Publish(elsewhere("slow", "/slow"), inbound("whole", ""))
+	localtest.Eventually(t, 30*time.Second, func() error {
+		if n, err := s.Count(`SELECT count(*) FROM document WHERE sbdh_id = 'sbdh-whole' AND state = 'forwarded'`); err != nil || n != 1 {
+			return fmt.Errorf("the document that came whole waits (%v)", err)
+		}
+		return nil
+	})
+	localtest.Eventually(t, time.Minute, func() error {
+		if n, err := s.Count(`SELECT count(*) FROM document WHERE sbdh_id = 'sbdh-slow' AND state = 'forwarded'`); err != nil || n != 1 {
+			return fmt.Errorf("the slow one is not there (%v)", err)
+		}
+		if n, err := s.Count(`SELECT count(*) FROM dead_letter WHERE source = 'poison' AND reason LIKE 'its body could not be fetched%'`); err != nil || n != away {
+			return fmt.Errorf("%d of %d letters (%v)", n, away, err)
+		}
+		return nil
+	})
 }

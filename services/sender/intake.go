@@ -20,6 +20,7 @@ import (
 	"github.com/posthouse-io/posthouse/pkg/delivery"
 	"github.com/posthouse-io/posthouse/pkg/ledger"
 	"github.com/posthouse-io/posthouse/pkg/outbox"
+	"github.com/posthouse-io/posthouse/pkg/planted"
 	"github.com/posthouse-io/posthouse/pkg/queue"
 	"github.com/posthouse-io/posthouse/streams"
 )
@@ -71,6 +72,9 @@ func (in *intake) take(ctx context.Context, batch []jetstream.Msg) {
 // database refuses the content of a batch, its requests are stored one by one, and
 // the one that is refused alone is poison.
 func (in *intake) store(ctx context.Context, from []jetstream.Msg, good []ledger.Acceptance) {
+	for _, m := range planted.Among(planted.Ack, from) {
+		_ = m.DoubleAck(ctx)
+	}
 	results, handed, err := in.accept(ctx, from, good)
 	switch {
 	case ledger.Refused(err) && len(good) > 1:

@@ -43,6 +43,11 @@ func (s *sender) work(ctx context.Context, c ledger.Claimed, lease *claim.Lease)
 			Answer: delivery.Answer{Code: "EXPIRED", Text: "expires_at has passed"}}})
 		return
 	}
+	if c.Channel != delivery.Mail { // a lane that rests until there is a way was resumed
+		s.store(ledger.Settlement{Claimed: c, Cause: "no transport", Decision: retry.Decision{GiveBack: true, Delay: time.Minute,
+			Answer: delivery.Answer{Category: delivery.Config, Phase: "transport", Code: "NO_TRANSPORT", Text: "this version cannot send over channel " + string(c.Channel) + ": pause its lane"}}})
+		return
+	}
 	if !c.IsPrepared {
 		s.late.prepare(s, c)
 		return

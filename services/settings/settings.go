@@ -10,6 +10,7 @@ import (
 	"github.com/posthouse-io/posthouse/pkg/daemon"
 	deadletter "github.com/posthouse-io/posthouse/services/dead-letter"
 	"github.com/posthouse-io/posthouse/services/forwarder"
+	"github.com/posthouse-io/posthouse/services/gateway"
 	"github.com/posthouse-io/posthouse/services/sender"
 	verifierretry "github.com/posthouse-io/posthouse/services/verifier-retry"
 	"github.com/posthouse-io/posthouse/services/watchdog"
@@ -28,6 +29,7 @@ func sections() []section {
 		{"sender", sender.Config{}},
 		{"forwarder", forwarder.Config{}},
 		{"verifier-retry", verifierretry.Config{}},
+		{"gateway", gateway.Config{}},
 		{"watchdog", watchdog.Config{}},
 		{"dead-letter", deadletter.Config{}},
 		{"`posthouse streams apply`", streams.Options{}},

@@ -63,6 +63,9 @@ func (p *pulse) look(now time.Time, infos []*jetstream.ConsumerInfo, threshold t
 			}
 			r.value = now.Sub(last).Seconds()
 			r.text = fmt.Sprintf("consumer %s of %s: all %d messages that may be out are out, and none came back for %.0f s", i.Name, i.Stream, i.NumAckPending, r.value)
+		case i.NumRedelivered > 0 && now.Sub(b.acked) > 4*threshold: // what is given out again and again is no progress
+			r.value = now.Sub(b.acked).Seconds()
+			r.text = fmt.Sprintf("consumer %s of %s: %d messages are given out again and again; the oldest was not acknowledged for %.0f s", i.Name, i.Stream, i.NumRedelivered, r.value)
 		case i.NumPending > 0:
 			r.value = now.Sub(b.moved).Seconds()
 			r.text = fmt.Sprintf("consumer %s of %s: %d messages wait and none was given out for %.0f s; %d pull requests wait", i.Name, i.Stream, i.NumPending, r.value, i.NumWaiting)

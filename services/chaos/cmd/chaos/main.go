@@ -6,6 +6,7 @@
 //	go run ./services/chaos/cmd/chaos short
 //	go run ./services/chaos/cmd/chaos nemesis --for 30m --seed 7
 //	go run ./services/chaos/cmd/chaos planted
+//	go run ./services/chaos/cmd/chaos report results-1.json results-2.json > REPORT.md
 //	go run ./services/chaos/cmd/chaos judge /tmp/posthouse-chaos-123/history.json
 //
 // It ends with 1 when an invariant is broken (planted: when a bug was not found), with 2 when something could not be run.
@@ -18,8 +19,10 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -60,7 +63,7 @@ type command struct {
 
 func run(ctx context.Context, args []string, out, progress io.Writer) (broken bool, err error) {
 	if len(args) == 0 {
-		return false, errors.New("want list, run, short, all, nemesis, planted or judge")
+		return false, errors.New("want list, run, short, all, nemesis, planted, report or judge")
 	}
 	var c command
 	f := flag.NewFlagSet(args[0], flag.ContinueOnError)
@@ -92,6 +95,8 @@ func run(ctx context.Context, args []string, out, progress io.Writer) (broken bo
 		return false, nil
 	case "judge":
 		return judge(f.Args(), out)
+	case "report":
+		return false, report(f.Args(), out)
 	case "run":
 		for name := range strings.SplitSeq(c.scenario, ",") {
 			found := chaos.Find(name)
@@ -109,7 +114,7 @@ func run(ctx context.Context, args []string, out, progress io.Writer) (broken bo
 	case "nemesis":
 		scenarios = []chaos.Scenario{chaos.Nemesis(c.length)}
 	default:
-		return false, fmt.Errorf("no command %q; want list, run, short, all, nemesis, planted or judge", args[0])
+		return false, fmt.Errorf("no command %q; want list, run, short, all, nemesis, planted, report or judge", args[0])
 	}
 	return c.execute(ctx, scenarios, "chaos "+strings.Join(args, " "), out, progress)
 }
@@ -121,7 +126,7 @@ func teller(progress io.Writer) func(string, ...any) {
 }
 
 // programs gives the folder of the programs, and builds them where none is named.
-func (c command) programs(ctx context.Context, say func(string, ...any)) (bin string, remove func(), err error) {
+func (c command) programs(ctx context.Context, say func(string, ...any), tags ...string) (bin string, remove func(), err error) {
 	if c.bin != "" {
 		bin, err = filepath.Abs(c.bin)
 		return bin, func() {}, err
@@ -131,38 +136,54 @@ func (c command) programs(ctx context.Context, say func(string, ...any)) (bin st
 	}
 	remove = func() { _ = os.RemoveAll(bin) }
 	say("building the programs")
-	if err = chaos.Build(ctx, bin, "", c.race); err != nil {
+	if err = chaos.Build(ctx, bin, "", c.race, tags...); err != nil {
 		remove()
 	}
 	return bin, remove, err
 }
 
-// planted runs the planted bugs; broken: the oracle has not found one.
+// planted runs the planted bugs, each beside the same under sound programs; broken:
+// the oracle has not found one, or has found one where none is.
 func (c command) planted(ctx context.Context, out, progress io.Writer) (broken bool, err error) {
 	say := teller(progress)
-	bin, remove, err := c.programs(ctx, say)
+	bin, remove, err := c.programs(ctx, say, chaos.PlantedTag)
 	if err != nil {
 		return false, err
 	}
 	defer remove()
 	for _, p := range chaos.PlantedBugs() {
-		p.Settle = 5 * time.Second // some never come to rest
-		say("%s: %s", p.Name, p.Bug)
-		r, _, err := chaos.Execute(ctx, p.Scenario, chaos.Options{Bin: bin, Parent: c.dir, Drop: true, Seed: c.seed, Say: say})
-		if err != nil {
-			return broken, err
+		if !named(c.scenario, p.Name) {
+			continue
 		}
-		found := "NOT FOUND"
-		for _, v := range r.Violations {
-			if v.Invariant == p.Expect {
-				found = v.String()
-				break
+		say("%s: %s", p.Name, p.Bug)
+		var verdicts [2]string
+		for i, s := range []chaos.Scenario{p.Scenario, p.Sound()} {
+			if i == 1 && p.Sabotage {
+				continue
+			}
+			r, _, err := chaos.Execute(ctx, s, chaos.Options{Bin: bin, Parent: c.dir, Drop: i == 0 && !c.keep, Seed: c.seed, Say: say})
+			if err != nil {
+				return broken, err
+			}
+			found := slices.IndexFunc(r.Violations, func(v chaos.Violation) bool { return v.Invariant == p.Expect })
+			switch {
+			case i == 0 && found >= 0:
+				verdicts[i] = "found, " + r.Violations[found].String()
+			case i == 0:
+				broken, verdicts[i] = true, fmt.Sprintf("NOT FOUND under %s, only %v", p.Expect, r.Violations)
+			case len(r.Violations) > 0:
+				broken, verdicts[i] = true, "; without it: "+r.Violations[0].String()
+			default:
+				verdicts[i] = "; without it: held"
 			}
 		}
-		broken = broken || found == "NOT FOUND"
-		_, _ = fmt.Fprintf(out, "%s (%s, %s): %s\n", p.Name, p.Bug, p.Expect, found)
+		_, _ = fmt.Fprintf(out, "%s (%s): %s%s\n", p.Name, p.Bug, verdicts[0], verdicts[1])
 	}
 	return broken, nil
+}
+
+func named(list, name string) bool {
+	return list == "" || slices.ContainsFunc(strings.Split(list, ","), func(n string) bool { return "planted."+n == name || n == name })
 }
 
 func (c command) execute(ctx context.Context, scenarios []chaos.Scenario, line string, out, progress io.Writer) (broken bool, err error) {
@@ -172,7 +193,7 @@ func (c command) execute(ctx context.Context, scenarios []chaos.Scenario, line s
 		return false, err
 	}
 	defer remove()
-	began := time.Now()
+	origin := fmt.Sprintf("%s, `%s`, commit %s, %s", time.Now().UTC().Format("2 January 2006 15:04 MST"), line, commit(ctx), chaos.Machine())
 	var results []*chaos.Result
 	var errs []error
 	for _, s := range scenarios {
@@ -185,6 +206,7 @@ func (c command) execute(ctx context.Context, scenarios []chaos.Scenario, line s
 				say("%s, seed %d: %s", s.Name, o.Seed, s.Fault)
 			}
 			r, _, err := chaos.Execute(ctx, s, o)
+			r.Origin = origin
 			if err != nil {
 				r.Error = err.Error()
 				errs = append(errs, err)
@@ -202,7 +224,7 @@ func (c command) execute(ctx context.Context, scenarios []chaos.Scenario, line s
 		if err != nil {
 			return broken, err
 		}
-		errs = append(errs, chaos.WriteMarkdown(f, began, line, results), f.Close())
+		errs = append(errs, chaos.WriteMarkdown(f, results), f.Close())
 	}
 	return broken, errors.Join(append(errs, context.Cause(ctx))...)
 }
@@ -230,6 +252,33 @@ func (c command) tell(r *chaos.Result, out io.Writer, say func(string, ...any)) 
 		}
 		say("the first one's story (%s):\n%s", r.Dir, r.Tale)
 	}
+}
+
+// commit is that of the tree from which the programs are built: a build in a
+// workspace does not know it.
+func commit(ctx context.Context) string {
+	out, err := exec.CommandContext(ctx, "git", "describe", "--always", "--abbrev=12", "--exclude=*", "--dirty= with changes").Output()
+	if err != nil {
+		return "unknown"
+	}
+	return strings.TrimSpace(string(out))
+}
+
+// report makes one table of the results of several runs.
+func report(files []string, out io.Writer) error {
+	var results []*chaos.Result
+	for _, file := range files {
+		f, err := os.Open(file)
+		if err != nil {
+			return fmt.Errorf("report: %w", err)
+		}
+		some, err := chaos.ReadJSON(f)
+		if err = errors.Join(err, f.Close()); err != nil {
+			return fmt.Errorf("report: %s: %w", file, err)
+		}
+		results = append(results, some...)
+	}
+	return chaos.WriteMarkdown(out, results)
 }
 
 func judge(files []string, out io.Writer) (broken bool, err error) {

@@ -3,6 +3,8 @@ package main
 import (
 	"bytes"
 	"io"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -47,5 +49,33 @@ func TestJudgeTellsWhatIsBroken(t *testing.T) {
 	broken, err := run(t.Context(), []string{"judge", path}, &out, io.Discard)
 	if !broken || err != nil || !strings.Contains(out.String(), "I6: it did not come to rest: two deliveries are left") {
 		t.Errorf("%v, %v: %s", broken, err, out.String())
+	}
+}
+
+// Runs that were made one after another become one table, each with its origin.
+func TestReportMakesOneTable(t *testing.T) {
+	t.Parallel()
+	var files []string
+	for _, r := range []*chaos.Result{{Scenario: "F1", Origin: "today, here", Acknowledged: 7}, {Scenario: "F2", Origin: "later, there", Acknowledged: 8}} {
+		var line bytes.Buffer
+		if err := chaos.WriteJSON(&line, r); err != nil {
+			t.Fatal(err)
+		}
+		files = append(files, filepath.Join(t.TempDir(), r.Scenario+".json"))
+		if err := os.WriteFile(files[len(files)-1], line.Bytes(), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var out bytes.Buffer
+	if broken, err := run(t.Context(), append([]string{"report"}, files...), &out, io.Discard); broken || err != nil {
+		t.Fatalf("%v, %v", broken, err)
+	}
+	for _, want := range []string{"- today, here\n- later, there\n", "\n| F1 |", "\n| F2 |", "| held |\n"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("no %q in\n%s", want, out.String())
+		}
+	}
+	if _, err := run(t.Context(), []string{"report", "/nowhere"}, io.Discard, io.Discard); err == nil {
+		t.Error("a file that is not there made a report")
 	}
 }
