@@ -91,7 +91,7 @@ func (w *watchdog) untilAnswer(ctx context.Context) time.Duration {
 }
 
 // answerCheck is how often it is looked for deadlines that are new.
-const answerCheck = 2 * time.Second
+const answerCheck = 5 * time.Second
 
 // answerC2 answers in place of backends that are silent, at their time.
 func (w *watchdog) answerC2(ctx context.Context) error {
