@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -109,9 +110,9 @@ func (l *Ledger) DeadLetters(ctx context.Context, f delivery.LetterFilter) ([]de
 	return letters, nil
 }
 
-// OpenLetters lists letters that nobody has dealt with, in the order of their ids, as
-// they were told when they were archived.
-func (l *Ledger) OpenLetters(ctx context.Context, after string, limit int) ([]outbox.Message, error) {
+// OpenLetters lists letters that nobody has dealt with, archived from since until
+// until, in the order of their ids, as they were told when they were archived.
+func (l *Ledger) OpenLetters(ctx context.Context, after string, since, until time.Time, limit int) ([]outbox.Message, error) {
 	var list []outbox.Message
 	p := newPipeline()
 	p.Query(openLetters, func(rows pgx.Rows) error {
@@ -127,7 +128,7 @@ func (l *Ledger) OpenLetters(ctx context.Context, after string, limit int) ([]ou
 		body, err := json.Marshal(d)
 		list = append(list, outbox.Message{ID: "dlq." + d.EventID, Subject: streams.DLQ(streams.Source(d.Source), d.Channel, d.Tenant), Body: body})
 		return err
-	}, after, limit)
+	}, after, limit, since, until)
 	if err := l.run(ctx, p); err != nil {
 		return nil, fmt.Errorf("list open letters: %w", err)
 	}

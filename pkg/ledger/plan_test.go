@@ -70,7 +70,7 @@ func plans() map[string]planned {
 		"selectRecipients":      {anID, []string{"recipient_*_pkey"}},
 		"selectAttempts":        {anID, []string{"attempt_*_pkey"}},
 		"selectEvents":          {anID, []string{"event_*_pkey"}},
-		"openLetters":           {`'', 500`, []string{"dead_letter_*"}},
+		"openLetters":           {`'', 500, '-infinity', 'infinity'`, []string{"dead_letter_*"}},
 		"insertDeadLetters":     {`'{e}', '{poison}', '{mail}', '{a}', '{NULL}', '{r}', '{c}', '{w}', '{"{}"}', '{s}', '{"{}"}', '{NULL}'`, nil},
 	}
 }

@@ -295,10 +295,11 @@ FROM dead_letter
 WHERE ($1 = '' OR tenant = $1) AND ($2 = '' OR source = $2) AND (triage = 'open' OR NOT $3)
 ORDER BY archived_at DESC, event_id LIMIT $4`
 
-// openLetters pages through the letters that nobody has dealt with, by their id.
+// openLetters pages through the letters that nobody has dealt with, archived from $3
+// until $4, by their id.
 const openLetters = `
 SELECT event_id, source, channel, tenant, aggregate, request_id, code, reason, summary FROM dead_letter
-WHERE triage = 'open' AND event_id > $1 ORDER BY event_id LIMIT $2`
+WHERE triage = 'open' AND event_id > $1 AND archived_at >= $3 AND archived_at < $4 ORDER BY event_id LIMIT $2`
 
 // Operators' commands --------------------------------------------------------
 

@@ -29,6 +29,7 @@ func TestLostLettersAreToldAgain(t *testing.T) {
 			t.Fatal(err)
 		}
 		s.take(batch)
+		s.exec(`UPDATE dead_letter SET archived_at = now() - interval '3 minutes'`) // older than what the relay may have under way
 		s.publish()
 	}
 	look := func() {
@@ -51,7 +52,7 @@ func TestLostLettersAreToldAgain(t *testing.T) {
 			if err != nil {
 				continue
 			}
-			ids[m.Header.Get(bus.HeaderMsgID)]++
+			ids[m.Header.Get(bus.HeaderEventID)]++
 			n++
 		}
 		return n, ids
@@ -87,5 +88,30 @@ func TestLostLettersAreToldAgain(t *testing.T) {
 	}
 	if n != 34 {
 		t.Errorf("%d letters after the loss, want the 34 open ones", n)
+	}
+
+	// The end is lost, and others have come in its place, before anybody looked.
+	st, err := s.js.Stream(t.Context(), streams.DeadLetter)
+	if err != nil {
+		t.Fatal(err)
+	}
+	archive(35, 40)
+	info, err := st.Info(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range uint64(3) {
+		if err := st.DeleteMsg(t.Context(), info.State.LastSeq-i); err != nil {
+			t.Fatal(err)
+		}
+	}
+	archive(40, 42)
+	look()
+	if n, _ := held(); n != 41 {
+		t.Errorf("%d letters after a loss between two looks, want 41", n)
+	}
+	look()
+	if n, _ := held(); n != 41 {
+		t.Errorf("%d letters after another look, want 41", n)
 	}
 }
