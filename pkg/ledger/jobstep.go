@@ -209,7 +209,10 @@ func (l *Ledger) StepJob(ctx context.Context, id delivery.ID, owner string, term
 		_, err = tx.Exec(ctx, advanceJob, [16]byte(id), at.phase, at.cursor, step.Done, step.Skipped-failed, failed, term.Seconds())
 		return err
 	})
-	return step, err
+	if err != nil {
+		return Step{}, err // it may not have been committed: nothing of it is told
+	}
+	return step, nil
 }
 
 // runningJob is what a step needs to know of its job.
