@@ -11,6 +11,7 @@ import (
 	"go.opentelemetry.io/otel/trace/noop"
 
 	"github.com/posthouse-io/posthouse/pkg/breaker"
+	"github.com/posthouse-io/posthouse/pkg/delivery"
 	"github.com/posthouse-io/posthouse/pkg/lane"
 	"github.com/posthouse-io/posthouse/pkg/ledger"
 )
@@ -40,7 +41,7 @@ func TestAPermitThatAPanicLeavesCounts(t *testing.T) {
 	settings := breaker.Settings{Threshold: 3, OpenFor: time.Hour, Probes: 1}
 	breakers := breaker.New(settings, away{}, func(context.Context, breaker.Change) {})
 	s := &sender{log: zerolog.Nop(), tracer: fallen{}, storing: t.Context(), maxHold: time.Minute, protect: &protection{settings: settings, breakers: breakers}}
-	c := ledger.Claimed{IsPrepared: true, Gate: lane.View{ID: 1, Key: "mail$x", Breaker: lane.Closed, Version: 1}}
+	c := ledger.Claimed{Channel: delivery.Mail, IsPrepared: true, Gate: lane.View{ID: 1, Key: "mail$x", Breaker: lane.Closed, Version: 1}}
 	work := func() {
 		defer func() {
 			if recover() == nil {
