@@ -1,14 +1,14 @@
 package verify
 
 import (
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"net/url"
-	"os"
 	"regexp"
 	"strings"
 	"time"
+
+	"github.com/posthouse-io/posthouse/pkg/trust"
 )
 
 // MaxVerifiers bounds how many may be configured.
@@ -166,28 +166,8 @@ func (c Config) targets() ([]target, error) {
 			fault(d.name, "%s must be more than 0", d.value)
 		}
 	}
-	if _, err := roots(c.CAFile); err != nil {
+	if _, err := trust.Roots(c.CAFile); err != nil {
 		fault("VERIFICATION_CA_FILE", "%w", err)
 	}
 	return list, errors.Join(faults...)
-}
-
-// roots is the system's pool plus the certificates of the file; nil (the system's
-// pool) without a file.
-func roots(file string) (*x509.CertPool, error) {
-	if file == "" {
-		return nil, nil
-	}
-	pem, err := os.ReadFile(file)
-	if err != nil {
-		return nil, err
-	}
-	pool, err := x509.SystemCertPool()
-	if err != nil {
-		pool = x509.NewCertPool()
-	}
-	if !pool.AppendCertsFromPEM(pem) {
-		return nil, fmt.Errorf("%s holds no PEM certificate", file)
-	}
-	return pool, nil
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/posthouse-io/posthouse/pkg/document"
 	"github.com/posthouse-io/posthouse/pkg/forward"
 	"github.com/posthouse-io/posthouse/pkg/forward/guard"
+	"github.com/posthouse-io/posthouse/pkg/trust"
 )
 
 // Verifier asks one backend.
@@ -27,7 +28,7 @@ type Verifier struct {
 }
 
 func newVerifier(t target, c Config) (*Verifier, error) {
-	pool, err := roots(c.CAFile)
+	pool, err := trust.Roots(c.CAFile)
 	if err != nil {
 		return nil, fmt.Errorf("VERIFICATION_CA_FILE: %w", err)
 	}

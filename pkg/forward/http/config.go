@@ -2,16 +2,16 @@ package http
 
 import (
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"net/textproto"
 	"net/url"
-	"os"
 	"strings"
 	"time"
 
 	"golang.org/x/net/http/httpguts"
+
+	"github.com/posthouse-io/posthouse/pkg/trust"
 )
 
 // Mode is when the backend has its say.
@@ -68,7 +68,7 @@ func (c Config) Check() error {
 			fault("FORWARDING_HTTP_ENDPOINT", "scheme %.16q is not https", u.Scheme)
 		}
 	}
-	if _, err := roots(c.CAFile); err != nil {
+	if _, err := trust.Roots(c.CAFile); err != nil {
 		fault("FORWARDING_HTTP_CA_FILE", "%w", err)
 	}
 	switch {
@@ -150,28 +150,8 @@ func parseHeaders(lines []string) (map[string]string, error) {
 	return headers, nil
 }
 
-// roots is the system's pool plus the certificates of the file; nil (the
-// system's pool) without a file.
-func roots(file string) (*x509.CertPool, error) {
-	if file == "" {
-		return nil, nil
-	}
-	pem, err := os.ReadFile(file)
-	if err != nil {
-		return nil, err
-	}
-	pool, err := x509.SystemCertPool()
-	if err != nil {
-		pool = x509.NewCertPool()
-	}
-	if !pool.AppendCertsFromPEM(pem) {
-		return nil, fmt.Errorf("%s holds no PEM certificate", file)
-	}
-	return pool, nil
-}
-
 func (c Config) tlsConfig() (*tls.Config, error) {
-	pool, err := roots(c.CAFile)
+	pool, err := trust.Roots(c.CAFile)
 	if err != nil {
 		return nil, fmt.Errorf("FORWARDING_HTTP_CA_FILE: %w", err)
 	}

@@ -1,17 +1,16 @@
 package s3
 
 import (
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"net/url"
-	"os"
 	"strings"
 	"time"
 
 	"github.com/minio/minio-go/v7/pkg/s3utils"
 
 	"github.com/posthouse-io/posthouse/pkg/forward"
+	"github.com/posthouse-io/posthouse/pkg/trust"
 )
 
 // Config describes the bucket.
@@ -73,7 +72,7 @@ func (c Config) Check() error {
 	if (c.AccessKeyID == "") != (c.SecretAccessKey == "") {
 		fault("FORWARDING_S3_ACCESS_KEY_ID", "and FORWARDING_S3_SECRET_ACCESS_KEY go together")
 	}
-	if _, err := roots(c.CAFile); err != nil {
+	if _, err := trust.Roots(c.CAFile); err != nil {
 		fault("FORWARDING_S3_CA_FILE", "%w", err)
 	}
 	if len(c.KeyPrefix) > 200 || strings.HasPrefix(c.KeyPrefix, "/") || strings.Contains("/"+c.KeyPrefix+"/", "/../") || strings.ContainsFunc(c.KeyPrefix, func(r rune) bool { return r < ' ' }) {
@@ -112,24 +111,4 @@ func (c Config) prefix() string {
 		return c.KeyPrefix
 	}
 	return c.KeyPrefix + "/"
-}
-
-// roots is the system's pool plus the certificates of the file; nil (the
-// system's pool) without a file.
-func roots(file string) (*x509.CertPool, error) {
-	if file == "" {
-		return nil, nil
-	}
-	pem, err := os.ReadFile(file)
-	if err != nil {
-		return nil, err
-	}
-	pool, err := x509.SystemCertPool()
-	if err != nil {
-		pool = x509.NewCertPool()
-	}
-	if !pool.AppendCertsFromPEM(pem) {
-		return nil, fmt.Errorf("%s holds no PEM certificate", file)
-	}
-	return pool, nil
 }

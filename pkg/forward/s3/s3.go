@@ -17,6 +17,7 @@ import (
 	"github.com/posthouse-io/posthouse/pkg/delivery"
 	"github.com/posthouse-io/posthouse/pkg/forward"
 	"github.com/posthouse-io/posthouse/pkg/forward/guard"
+	"github.com/posthouse-io/posthouse/pkg/trust"
 )
 
 // Forwarder puts documents into one bucket.
@@ -40,7 +41,7 @@ func New(cfg Config, notifier forward.Forwarder) (*Forwarder, error) {
 	if cfg.Endpoint != "" {
 		endpoint, _ = url.Parse(cfg.Endpoint) // looked at by Check, like the next two
 	}
-	pool, err := roots(cfg.CAFile)
+	pool, err := trust.Roots(cfg.CAFile)
 	if err != nil {
 		return nil, fmt.Errorf("s3 forwarder: FORWARDING_S3_CA_FILE: %w", err)
 	}

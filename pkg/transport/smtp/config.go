@@ -2,7 +2,6 @@ package smtp
 
 import (
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
@@ -12,6 +11,8 @@ import (
 	"time"
 
 	"github.com/caarlos0/env/v11"
+
+	"github.com/posthouse-io/posthouse/pkg/trust"
 )
 
 // TLS policies.
@@ -97,7 +98,7 @@ func (c Config) Validate() error {
 	if strings.ContainsAny(c.Password, "\x00\x01\r\n") {
 		fault("MAIL_SERVER_PASSWORD", "contains control characters")
 	}
-	if _, err := roots(c.CAFile); err != nil {
+	if _, err := trust.Roots(c.CAFile); err != nil {
 		fault("MAIL_SERVER_CA_FILE", "%w", err)
 	}
 	if c.FromAddress != "" {
@@ -184,7 +185,7 @@ func heloName(s string) bool {
 
 // tlsConfig always verifies the server's certificate against its host name.
 func (c Config) tlsConfig() (*tls.Config, error) {
-	pool, err := roots(c.CAFile)
+	pool, err := trust.Roots(c.CAFile)
 	if err != nil {
 		return nil, fmt.Errorf("MAIL_SERVER_CA_FILE: %w", err)
 	}
@@ -194,26 +195,6 @@ func (c Config) tlsConfig() (*tls.Config, error) {
 		MinVersion:         tls.VersionTLS12,
 		ClientSessionCache: tls.NewLRUClientSessionCache(8), // a cheaper handshake for the next connection
 	}, nil
-}
-
-// roots is the system's pool plus the certificates of the file; nil (the
-// system's pool) without a file.
-func roots(file string) (*x509.CertPool, error) {
-	if file == "" {
-		return nil, nil
-	}
-	pem, err := os.ReadFile(file)
-	if err != nil {
-		return nil, err
-	}
-	pool, err := x509.SystemCertPool()
-	if err != nil {
-		pool = x509.NewCertPool()
-	}
-	if !pool.AppendCertsFromPEM(pem) {
-		return nil, fmt.Errorf("%s holds no PEM certificate", file)
-	}
-	return pool, nil
 }
 
 func loopbackName(host string) bool {
