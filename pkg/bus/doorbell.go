@@ -1,6 +1,7 @@
 package bus
 
 import (
+	"encoding/json"
 	"fmt"
 
 	"github.com/nats-io/nats.go"
@@ -12,8 +13,13 @@ import (
 // lost. Whoever is woken by it also polls.
 
 // Ring tells everybody who waits for work of that kind, at most once each. An
-// error means that nobody heard; nothing else follows from it.
-func Ring(nc *nats.Conn, kind string, payload []byte) error {
+// error means that nobody heard; nothing else follows from it: the poll is the truth.
+// The bell is sent as JSON.
+func Ring(nc *nats.Conn, kind string, bell any) error {
+	payload, err := json.Marshal(bell)
+	if err != nil {
+		return fmt.Errorf("ring %s: %w", kind, err)
+	}
 	if err := nc.Publish(streams.Doorbell(kind), payload); err != nil {
 		return fmt.Errorf("ring %s: %w", kind, err)
 	}

@@ -205,10 +205,10 @@ func TestDoorbell(t *testing.T) {
 	if err := bus.Ring(nc, "other", nil); err != nil {
 		t.Fatal(err)
 	}
-	if err := bus.Ring(nc, "queue", []byte("lane 7")); err != nil {
+	if err := bus.Ring(nc, "queue", struct{ Lane int }{7}); err != nil {
 		t.Fatal(err)
 	}
-	if got := <-rung; got != "lane 7" {
+	if got := <-rung; got != `{"Lane":7}` {
 		t.Error(got)
 	}
 	stop()

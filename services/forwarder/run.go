@@ -130,9 +130,7 @@ func (r ringer) ring(m docket.Moved) {
 	if m.Kind == documents {
 		r.loop.Announce(m.Group)
 	}
-	if payload, err := json.Marshal(claim.Bell{From: r.instance, Groups: []claim.Group{m.Group}}); err == nil {
-		_ = bus.Ring(r.nc, m.Kind, payload) // nobody need hear it: the poll is the truth
-	}
+	_ = bus.Ring(r.nc, m.Kind, claim.Bell{From: r.instance, Groups: []claim.Group{m.Group}}) // nobody need hear it
 }
 
 func (r ringer) heard(payload []byte) {

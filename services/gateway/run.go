@@ -3,7 +3,6 @@ package gateway
 import (
 	"context"
 	"crypto/tls"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -62,17 +61,8 @@ func run(taking, working context.Context, p *daemon.Process, cfg Config, keys Ke
 	}
 	p.Log.Info().Stringer("api", listener.Addr()).Bool("tls", cfg.TLSCert != "").Int("tokens", len(keys)).Msg("listening")
 
-	storing, endStoring := context.WithCancel(context.WithoutCancel(working))
+	storing, endStoring := daemon.Outlive(working, lastWrite)
 	defer endStoring()
-	defer context.AfterFunc(working, func() {
-		t := time.NewTimer(lastWrite)
-		defer t.Stop()
-		select {
-		case <-t.C:
-			endStoring()
-		case <-storing.Done():
-		}
-	})()
 	published, endRelay := context.WithCancel(context.WithoutCancel(storing))
 	defer endRelay()
 	var support errgroup.Group
@@ -129,8 +119,6 @@ func serve(taking, working context.Context, server *http.Server, l net.Listener)
 // bell tells workers of what is ready.
 func bell(nc *nats.Conn, instance string) func(docket.Moved) {
 	return func(m docket.Moved) {
-		if payload, err := json.Marshal(claim.Bell{From: instance, Groups: []claim.Group{m.Group}}); err == nil {
-			_ = bus.Ring(nc, m.Kind, payload) // nobody need hear it: the poll is the truth
-		}
+		_ = bus.Ring(nc, m.Kind, claim.Bell{From: instance, Groups: []claim.Group{m.Group}}) // nobody need hear it
 	}
 }

@@ -239,9 +239,7 @@ func (in *intake) tell(groups []claim.Group) {
 		return
 	}
 	in.loop.Announce(groups...)
-	if payload, err := json.Marshal(claim.Bell{From: in.instance, Groups: groups}); err == nil {
-		_ = bus.Ring(in.nc, bellKind, payload) // nobody need hear it: the poll is the truth
-	}
+	_ = bus.Ring(in.nc, bellKind, claim.Bell{From: in.instance, Groups: groups}) // nobody need hear it
 }
 
 // wakeAll has every sender look at the queue now: a bell that names no group.
@@ -256,12 +254,8 @@ func (in *intake) reset(key string) {
 
 func (in *intake) rouse(b claim.Bell) {
 	in.loop.Wake()
-	payload, err := json.Marshal(b)
-	if err != nil {
-		return
-	}
 	for _, kind := range []string{bellKind, queue.Documents} { // a lane, tenant or channel may be the forwarders'
-		_ = bus.Ring(in.nc, kind, payload)
+		_ = bus.Ring(in.nc, kind, b)
 	}
 }
 

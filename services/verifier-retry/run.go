@@ -86,9 +86,7 @@ func run(taking, working context.Context, p *daemon.Process, cfg Config) error {
 	defer endStoring()
 
 	desk := &clerk.Clerk{Docs: docs, Policy: &cfg.Policy, Hand: relay.Hand, Storing: storing, Log: p.Log, Ready: func(m docket.Moved) {
-		if payload, err := json.Marshal(claim.Bell{From: p.Instance, Groups: []claim.Group{m.Group}}); err == nil {
-			_ = bus.Ring(p.NATS, m.Kind, payload) // nobody need hear it: the poll is the truth
-		}
+		_ = bus.Ring(p.NATS, m.Kind, claim.Bell{From: p.Instance, Groups: []claim.Group{m.Group}}) // nobody need hear it
 	}}
 	askers := shield.Askers(verifiers.Askers(), cfg.Breaker, clerk.Outage(book, relay.Hand, p.Log))
 	work := func(ctx context.Context, c docket.Claimed, _ *claim.Lease) {

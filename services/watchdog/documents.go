@@ -2,7 +2,6 @@ package watchdog
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"time"
 
@@ -72,9 +71,7 @@ func (w *watchdog) moved(m docket.Moved) {
 	if m.Kind == "" {
 		return
 	}
-	if payload, err := json.Marshal(claim.Bell{From: w.instance, Groups: []claim.Group{m.Group}}); err == nil {
-		_ = bus.Ring(w.nats, m.Kind, payload) // nobody need hear it: the poll is the truth
-	}
+	_ = bus.Ring(w.nats, m.Kind, claim.Bell{From: w.instance, Groups: []claim.Group{m.Group}}) // nobody need hear it
 }
 
 // untilAnswer is when the next backend has been silent for too long.

@@ -2,7 +2,6 @@ package watchdog
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -117,8 +116,8 @@ func (w *watchdog) settleStuck(ctx context.Context, found []ledger.Claimed) erro
 		line.Stringer("delivery", s.Claimed.ID).Str("tenant", s.Claimed.Tenant).Stringer("worker", s.Claimed.Worker).Int32("fence", s.Claimed.Fence).
 			Str("state", string(s.Decision.State)).Str("code", s.Decision.Answer.Code).Msg("found without its worker: the outcome of its attempt is unknown")
 	}
-	if payload, err := json.Marshal(bell); err == nil && len(bell.Groups) > 0 {
-		_ = bus.Ring(w.nats, string(streams.KindDelivery), payload) // nobody need hear it: the poll is the truth
+	if len(bell.Groups) > 0 {
+		_ = bus.Ring(w.nats, string(streams.KindDelivery), bell) // nobody need hear it
 	}
 	return nil
 }
