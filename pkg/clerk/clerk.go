@@ -1,6 +1,6 @@
 // Package clerk is the desk that the services of received documents share: it
-// stores what follows from a step, publishes it, rings for what has become ready and
-// tells of it in one line; and it puts a document before the verifiers.
+// stores what follows from a step or from a command, publishes it, rings for what has
+// become ready and tells of it; and it puts a document before the verifiers.
 //
 // It decides nothing: package document does. It tries to store until its time is
 // over (Storing); what is not stored by then is found by the watchdog's sweep. It
@@ -13,15 +13,18 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/rs/zerolog"
 
+	"github.com/posthouse-io/posthouse/pkg/delivery"
 	"github.com/posthouse-io/posthouse/pkg/docket"
 	"github.com/posthouse-io/posthouse/pkg/document"
 	"github.com/posthouse-io/posthouse/pkg/ledger"
 	"github.com/posthouse-io/posthouse/pkg/outbox"
 )
 
-// Clerk is one desk; set all fields before the first use.
+// Clerk is one desk; set the fields before the first use. Change needs only Docs,
+// Hand and Ready.
 type Clerk struct {
 	Docs    *docket.Docket
 	Policy  *document.Policy
@@ -35,11 +38,11 @@ type Clerk struct {
 // time for storing is over; then the sweep finds the attempt as unknown.
 func (k *Clerk) Store(c docket.Claimed, a *docket.Attempt, decide docket.Decide) {
 	var m docket.Moved
-	stale := false
+	var refused error // by the document itself: it will not change its mind
 	err := Insist(k.Storing, k.Log, "a result can not be stored", func() (err error) {
 		m, err = k.Docs.Settle(k.Storing, c, a, decide)
-		if stale = errors.Is(err, docket.ErrStale); stale || errors.Is(err, document.ErrState) {
-			return nil
+		if errors.Is(err, docket.ErrStale) || errors.Is(err, document.ErrState) {
+			refused, err = err, nil
 		}
 		return err
 	})
@@ -47,8 +50,11 @@ func (k *Clerk) Store(c docket.Claimed, a *docket.Attempt, decide docket.Decide)
 	case err != nil:
 		k.Log.Error().Err(err).Stringer("document", c.ID).Msg("the result could not be stored; the attempt will be found as unknown")
 		return
-	case stale:
+	case errors.Is(refused, docket.ErrStale):
 		k.Log.Warn().Stringer("document", c.ID).Int32("fence", c.Fence).Msg("a result came after the document had moved on")
+		return
+	case refused != nil:
+		k.Log.Error().Err(refused).Stringer("document", c.ID).Int32("fence", c.Fence).Msg("nothing follows from the result; the document stays in work until this process ends")
 		return
 	}
 	for _, batch := range m.Published {
@@ -68,6 +74,22 @@ func (k *Clerk) Store(c docket.Claimed, a *docket.Attempt, decide docket.Decide)
 		line = line.Int("attempt", c.Attempts+1).Str("verdict", a.Verdict.String()).Str("code", a.Answer.Code).Str("text", a.Answer.Text)
 	}
 	line.Stringer("document", c.ID).Str("tenant", c.Tenant).Str("state", string(d.To)).Str("mls", string(d.MLS.Code)).Time("due", d.Due).Msg(string(d.Cause))
+}
+
+// Change writes what somebody orders and gives the document as it is then. also may
+// be nil; it is part of the same transaction.
+func (k *Clerk) Change(ctx context.Context, id delivery.ID, decide docket.Decide, also func(context.Context, pgx.Tx) error) (*document.Status, error) {
+	m, err := k.Docs.Change(ctx, id, decide, also)
+	if err != nil {
+		return nil, err
+	}
+	for _, batch := range m.Published {
+		k.Hand(batch)
+	}
+	if m.Kind != "" {
+		k.Ready(m)
+	}
+	return k.Docs.Status(ctx, id)
 }
 
 // Insist repeats do until it succeeds, is refused for good, or ctx ends.

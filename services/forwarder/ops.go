@@ -10,19 +10,17 @@ import (
 
 	"github.com/posthouse-io/posthouse/pkg/audit"
 	"github.com/posthouse-io/posthouse/pkg/bus"
+	"github.com/posthouse-io/posthouse/pkg/clerk"
 	"github.com/posthouse-io/posthouse/pkg/delivery"
 	"github.com/posthouse-io/posthouse/pkg/docket"
 	"github.com/posthouse-io/posthouse/pkg/document"
-	"github.com/posthouse-io/posthouse/pkg/outbox"
 	"github.com/posthouse-io/posthouse/streams"
 )
 
 // operator answers questions and takes commands on posthouse.ops.forwarder.*.
 type operator struct {
-	docs   *docket.Docket
+	desk   *clerk.Clerk
 	policy *document.Policy
-	hand   func(outbox.Batch)
-	ready  func(docket.Moved)
 }
 
 func operations(o *operator, log zerolog.Logger) bus.Service {
@@ -42,7 +40,7 @@ func (o *operator) find(ctx context.Context, tenant, name string) (delivery.ID, 
 	if name == "" {
 		return delivery.ID{}, &bus.Error{Code: "400", Text: "id is empty: give an SBDH instance id or a document id"}
 	}
-	id, err := o.docs.Resolve(ctx, tenant, name)
+	id, err := o.desk.Docs.Resolve(ctx, tenant, name)
 	if errors.Is(err, docket.ErrNotFound) {
 		return id, &bus.Error{Code: "404", Text: "no such document"}
 	}
@@ -58,7 +56,7 @@ func (o *operator) status(ctx context.Context, req bus.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return o.docs.Status(ctx, id)
+	return o.desk.Docs.Status(ctx, id)
 }
 
 func (o *operator) replay(ctx context.Context, req bus.Request) (any, error) {
@@ -91,8 +89,9 @@ func (o *operator) command(ctx context.Context, req bus.Request, action string, 
 	})
 }
 
-func (o *operator) change(ctx context.Context, id delivery.ID, decide docket.Decide, also func(context.Context, pgx.Tx) error) (any, error) {
-	m, err := o.docs.Change(ctx, id, decide, also)
+// change says of what is refused why, in the codes of the bus.
+func (o *operator) change(ctx context.Context, id delivery.ID, decide docket.Decide, also func(context.Context, pgx.Tx) error) (*document.Status, error) {
+	status, err := o.desk.Change(ctx, id, decide, also)
 	switch {
 	case errors.Is(err, docket.ErrStale):
 		return nil, &bus.Error{Code: "409", Text: "the document is in work just now; try again when the attempt has ended"}
@@ -103,13 +102,7 @@ func (o *operator) change(ctx context.Context, id delivery.ID, decide docket.Dec
 	case err != nil:
 		return nil, err
 	}
-	for _, batch := range m.Published {
-		o.hand(batch)
-	}
-	if m.Kind != "" {
-		o.ready(m)
-	}
-	return o.docs.Status(ctx, id)
+	return status, nil
 }
 
 func (o *operator) reportC4(ctx context.Context, req bus.Request) (any, error) {
@@ -152,5 +145,5 @@ func (o *operator) sendMLS(ctx context.Context, req bus.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return document.MLSAnswer{Status: string(reply), Document: status.(*document.Status)}, nil
+	return document.MLSAnswer{Status: string(reply), Document: status}, nil
 }

@@ -105,7 +105,7 @@ func run(taking, working context.Context, p *daemon.Process, cfg Config) error {
 	writing.Go(func() error { return loop.Run(taking, working) })
 	writing.Go(func() error { return in.run(taking, js) })
 	writing.Go(func() error {
-		return bus.Serve(taking, p.NATS, operations(&operator{docs: docs, policy: &cfg.Policy, hand: relay.Hand, ready: bell.ring}, p.Log))
+		return bus.Serve(taking, p.NATS, operations(&operator{desk: desk, policy: &cfg.Policy}, p.Log))
 	})
 	err = writing.Wait()
 	if e := work.breakers.Flush(storing); e != nil {

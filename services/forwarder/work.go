@@ -47,7 +47,7 @@ func (w *worker) work(ctx context.Context, c docket.Claimed, lease *claim.Lease)
 			if d, leaves := f.Leave(w.policy); leaves {
 				return d, nil
 			}
-			return document.Decision{}, fmt.Errorf("document %s is in work in state %s", f.ID, f.State)
+			return document.Decision{}, fmt.Errorf("document %s is in work in state %s: %w", f.ID, f.State, document.ErrState)
 		})
 	case w.forward == nil:
 		w.desk.Store(c, nil, func(f document.Facts, _ int, _ time.Time) (document.Decision, error) { return f.NoForwarder(w.policy) })

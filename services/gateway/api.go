@@ -16,11 +16,11 @@ import (
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 	"github.com/rs/zerolog"
 
+	"github.com/posthouse-io/posthouse/pkg/clerk"
 	"github.com/posthouse-io/posthouse/pkg/docket"
 	"github.com/posthouse-io/posthouse/pkg/document"
 	"github.com/posthouse-io/posthouse/pkg/lane"
 	"github.com/posthouse-io/posthouse/pkg/ledger"
-	"github.com/posthouse-io/posthouse/pkg/outbox"
 )
 
 // maxCommand bounds the body of a command, in bytes; documents have a bound of their own.
@@ -33,8 +33,7 @@ type desk struct {
 	lanes   *lane.Lanes
 	policy  *document.Policy
 	modes   docket.Duplicates
-	hand    func(outbox.Batch)
-	ready   func(docket.Moved)
+	clerk   *clerk.Clerk
 	largest int // bytes of a document
 	log     zerolog.Logger
 }

@@ -88,25 +88,10 @@ func (d *desk) command(ctx context.Context, in *commanded, action string, decide
 	if err != nil {
 		return nil, err
 	}
-	s, err := d.change(ctx, id, decide, func(ctx context.Context, tx pgx.Tx) error {
+	s, err := d.clerk.Change(ctx, id, decide, func(ctx context.Context, tx pgx.Tx) error {
 		return audit.Write(ctx, tx, w, action, []string{id.String()}, []string{"done"})
 	})
 	return &statusAnswer{Body: s}, err
-}
-
-// change writes a decision and tells of it.
-func (d *desk) change(ctx context.Context, id delivery.ID, decide docket.Decide, also func(context.Context, pgx.Tx) error) (*document.Status, error) {
-	m, err := d.docs.Change(ctx, id, decide, also)
-	if err != nil {
-		return nil, err
-	}
-	for _, batch := range m.Published {
-		d.hand(batch)
-	}
-	if m.Kind != "" {
-		d.ready(m)
-	}
-	return d.docs.Status(ctx, id)
 }
 
 func (d *desk) breakers(ctx context.Context, f delivery.LaneFilter) ([]delivery.LaneStatus, error) {

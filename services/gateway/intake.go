@@ -89,9 +89,9 @@ func (d *desk) receive(ctx context.Context, in *incoming) (*receivedAnswer, erro
 		answer.Status = http.StatusOK
 		return answer, nil
 	}
-	d.hand(taken.Published)
+	d.clerk.Hand(taken.Published)
 	if taken.Group.Lane != 0 {
-		d.ready(docket.Moved{Kind: queue.Documents, Group: taken.Group})
+		d.clerk.Ready(docket.Moved{Kind: queue.Documents, Group: taken.Group})
 	}
 	d.log.Info().Stringer("document", taken.ID).Str("tenant", tenant).Int("bytes", len(body)).Str("by", holder(ctx).Name).Msg("document received")
 	return answer, nil

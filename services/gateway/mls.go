@@ -105,7 +105,7 @@ func (d *desk) say(ctx context.Context, in *saying) (*saidAnswer, error) {
 		return nil, err
 	}
 	var reply document.Reply
-	s, err := d.change(ctx, id, func(f document.Facts, _ int, _ time.Time) (decision document.Decision, err error) {
+	s, err := d.clerk.Change(ctx, id, func(f document.Facts, _ int, _ time.Time) (decision document.Decision, err error) {
 		decision, reply, err = f.Report(report, d.policy)
 		return decision, err
 	}, nil)
@@ -129,7 +129,7 @@ func (d *desk) country(ctx context.Context, in *countryReport) (*statusAnswer, e
 		return nil, err
 	}
 	var fault error
-	s, err := d.change(ctx, id, func(f document.Facts, _ int, _ time.Time) (decision document.Decision, err error) {
+	s, err := d.clerk.Change(ctx, id, func(f document.Facts, _ int, _ time.Time) (decision document.Decision, err error) {
 		if in.Country != "" && f.C4Country == in.Country {
 			return document.Decision{}, nil
 		}

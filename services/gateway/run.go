@@ -14,6 +14,7 @@ import (
 
 	"github.com/posthouse-io/posthouse/pkg/bus"
 	"github.com/posthouse-io/posthouse/pkg/claim"
+	"github.com/posthouse-io/posthouse/pkg/clerk"
 	"github.com/posthouse-io/posthouse/pkg/daemon"
 	"github.com/posthouse-io/posthouse/pkg/docket"
 	"github.com/posthouse-io/posthouse/pkg/lane"
@@ -46,8 +47,8 @@ func run(taking, working context.Context, p *daemon.Process, cfg Config, keys Ke
 		return err
 	}
 	relay := outbox.NewRelay(outbox.Config{DB: p.DB, Publisher: outbox.JetStream{Bus: publisher}, Log: p.Log})
-	d := &desk{docs: docs, book: book, lanes: lane.New(p.DB, relay.Hand), policy: &cfg.Policy, modes: cfg.Duplicates, hand: relay.Hand, ready: bell(p.NATS, p.Instance),
-		largest: cfg.MaxDocument, log: p.Log}
+	d := &desk{docs: docs, book: book, lanes: lane.New(p.DB, relay.Hand), policy: &cfg.Policy, modes: cfg.Duplicates,
+		clerk: &clerk.Clerk{Docs: docs, Hand: relay.Hand, Ready: bell(p.NATS, p.Instance)}, largest: cfg.MaxDocument, log: p.Log}
 	api, err := d.handler()
 	if err != nil {
 		return err

@@ -20,6 +20,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/posthouse-io/posthouse/pkg/claim"
+	"github.com/posthouse-io/posthouse/pkg/clerk"
 	"github.com/posthouse-io/posthouse/pkg/delivery"
 	"github.com/posthouse-io/posthouse/pkg/docket"
 	"github.com/posthouse-io/posthouse/pkg/document"
@@ -103,8 +104,8 @@ func open(t *testing.T, change func(*document.Policy)) *site {
 	}
 	hand := func(b outbox.Batch) { s.mu.Lock(); defer s.mu.Unlock(); s.told = append(s.told, b.Messages...) }
 	log := zerolog.New(s.log)
-	s.desk = &desk{docs: docs, book: book, lanes: lane.New(db, hand), policy: &s.policy, modes: docket.Duplicates{AS4: docket.Reject, SBDH: docket.Reject}, hand: hand,
-		ready: func(m docket.Moved) { s.mu.Lock(); defer s.mu.Unlock(); s.rung = append(s.rung, m) }, largest: 64 << 10, log: log}
+	s.desk = &desk{docs: docs, book: book, lanes: lane.New(db, hand), policy: &s.policy, modes: docket.Duplicates{AS4: docket.Reject, SBDH: docket.Reject},
+		clerk: &clerk.Clerk{Docs: docs, Hand: hand, Ready: func(m docket.Moved) { s.mu.Lock(); defer s.mu.Unlock(); s.rung = append(s.rung, m) }}, largest: 64 << 10, log: log}
 	api, err := s.desk.handler()
 	if err != nil {
 		t.Fatal(err)

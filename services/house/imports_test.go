@@ -74,7 +74,7 @@ var allowed = map[string]string{
 // homes says where a foreign library may be imported: each has one room, and the
 // rooms beside it that cannot do without its types.
 var homes = map[string]string{
-	"github.com/jackc/pgx/":              "migrations pkg/daemon pkg/audit pkg/pinned pkg/queue pkg/lane pkg/quota pkg/docket pkg/ledger pkg/outbox pkg/settle pkg/local pkg/local/localtest services/forwarder services/gateway services/watchdog services/chaos services/house/housetest services/bench",
+	"github.com/jackc/pgx/":              "migrations pkg/daemon pkg/audit pkg/pinned pkg/queue pkg/lane pkg/quota pkg/docket pkg/clerk pkg/ledger pkg/outbox pkg/settle pkg/local pkg/local/localtest services/forwarder services/gateway services/watchdog services/chaos services/house/housetest services/bench",
 	"github.com/nats-io/nats.go":         "streams pkg/bus pkg/outbox pkg/client pkg/daemon pkg/forward/nats pkg/forward/all pkg/local/localtest services/sender services/forwarder services/gateway services/watchdog services/dead-letter services/chaos services/house services/house/housetest services/posthouse services/bench",
 	"github.com/nats-io/nats-server/":    "pkg/local",
 	"github.com/synadia-io/":             "pkg/bus",
