@@ -11,6 +11,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/rs/zerolog"
+	"golang.org/x/sync/semaphore"
 
 	"github.com/posthouse-io/posthouse/pkg/bus"
 	"github.com/posthouse-io/posthouse/pkg/clerk"
@@ -30,7 +31,8 @@ const (
 	longest    = fetchTime + time.Minute
 	parallel   = 16
 	fetching   = 8
-	maxPending = 20_000 // what waits for its bytes stays among them
+	maxPending = 20_000                                  // what waits for its bytes stays among them
+	atOnce     = max(128<<20, document.MaxDocumentBytes) // bytes of bodies in memory that are fetched or wait to be stored
 	busyWait   = 5 * time.Second
 	firstWait  = 10 * time.Second
 	longWait   = 5 * time.Minute
@@ -45,8 +47,9 @@ type intake struct {
 	hand   func(outbox.Batch)
 	ready  func(docket.Moved)
 	fetch  fetcher
-	slots  chan struct{} // to fetch in
-	giveUp time.Duration // a body that can not be had for so long makes its document poison
+	places *semaphore.Weighted // to fetch in: fetching of them
+	memory *semaphore.Weighted // for what is fetched: bytes
+	giveUp time.Duration       // a body that can not be had for so long makes its document poison
 }
 
 func (in *intake) run(ctx context.Context, js jetstream.JetStream) error {
@@ -63,7 +66,8 @@ func (in *intake) take(ctx context.Context, batch []jetstream.Msg) {
 // one stores a document and acknowledges its message. What can not be stored now is
 // left unacknowledged and comes again.
 func (in *intake) one(ctx context.Context, m jetstream.Msg) {
-	r, err := in.read(ctx, m)
+	r, release, err := in.read(ctx, m)
+	defer release()
 	if errors.Is(err, errAway) {
 		err = in.later(m, err)
 	}
@@ -124,14 +128,23 @@ func (in *intake) later(m jetstream.Msg, away error) error {
 	return away
 }
 
-// body gets what is not in the message, when there is a place to fetch in.
-func (in *intake) body(ctx context.Context, m jetstream.Msg, ref *document.BodyReference) ([]byte, error) {
-	select {
-	case in.slots <- struct{}{}:
-		defer func() { <-in.slots }()
-	default:
-		return nil, errBusy
+// body gets what is not in the message, when there is a place to fetch in and memory
+// to hold it; release gives the memory back.
+func (in *intake) body(ctx context.Context, m jetstream.Msg, ref *document.BodyReference) (body []byte, release func(), err error) {
+	if !in.places.TryAcquire(1) {
+		return nil, nothing, errBusy
 	}
+	defer in.places.Release(1)
+	if !in.memory.TryAcquire(ref.Size) {
+		return nil, nothing, errBusy
+	}
+	release = func() { in.memory.Release(ref.Size) }
+	defer func() {
+		if body == nil { // by an error or a panic
+			release()
+			release = nothing
+		}
+	}()
 	fetched := make(chan struct{})
 	var told sync.WaitGroup
 	defer told.Wait()
@@ -148,28 +161,32 @@ func (in *intake) body(ctx context.Context, m jetstream.Msg, ref *document.BodyR
 			}
 		}
 	})
-	return in.fetch.get(ctx, ref)
+	body, err = in.fetch.get(ctx, ref)
+	return body, release, err
 }
 
-// read decodes a message and gets the body. A panic in foreign content is that
-// content's fault.
-func (in *intake) read(ctx context.Context, m jetstream.Msg) (r docket.Reception, err error) {
+func nothing() {}
+
+// read decodes a message and gets the body, whose memory release gives back. A panic
+// in foreign content is that content's fault.
+func (in *intake) read(ctx context.Context, m jetstream.Msg) (r docket.Reception, release func(), err error) {
+	release = nothing
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("the document makes the intake panic: %.100v", p)
 		}
 	}()
 	if r.Tenant, err = streams.ParseInbound(m.Subject()); err != nil {
-		return r, err
+		return r, release, err
 	}
 	if r.In, err = document.DecodeInbound(m.Data()); err != nil {
-		return r, err
+		return r, release, err
 	}
 	r.Trace = m.Headers().Get(bus.HeaderTraceParent)
 	if r.Body = r.In.Body; r.In.BodyRef != nil {
-		r.Body, err = in.body(ctx, m, r.In.BodyRef)
+		r.Body, release, err = in.body(ctx, m, r.In.BodyRef)
 	}
-	return r, err
+	return r, release, err
 }
 
 // poison archives a message that never can be taken, as it came.

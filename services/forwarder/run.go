@@ -9,6 +9,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/sync/semaphore"
 
 	"github.com/posthouse-io/posthouse/pkg/breaker"
 	"github.com/posthouse-io/posthouse/pkg/bus"
@@ -91,7 +92,7 @@ func run(taking, working context.Context, p *daemon.Process, cfg Config) error {
 	bell := ringer{nc: p.NATS, instance: p.Instance, loop: loop, forget: work.breakers.Reset}
 	desk.Ready = bell.ring
 	in := &intake{log: p.Log, book: book, docs: docs, modes: cfg.Duplicates, hand: relay.Hand, ready: bell.ring, fetch: newFetcher(cfg.FetchPrivate),
-		slots: make(chan struct{}, fetching), giveUp: cfg.FetchFor}
+		places: semaphore.NewWeighted(fetching), memory: semaphore.NewWeighted(atOnce), giveUp: cfg.FetchFor}
 	stopRing, err := bus.OnRing(p.NATS, documents, bell.heard)
 	if err != nil {
 		return err

@@ -53,16 +53,15 @@ func run(taking, working context.Context, p *daemon.Process, cfg Config, mail tr
 	}
 	book := ledger.New(p.DB)
 	key := mailKey(cfg.Mail)
-	laneID, err := mailLane(taking, book, key)
-	if err != nil {
-		return err
-	}
 	relay := outbox.NewRelay(outbox.Config{DB: p.DB, Publisher: outbox.JetStream{Bus: publisher}, Log: p.Log})
 	book.UseQuotas(cfg.Quota, relay.Hand)
 	lanes := lane.New(p.DB, relay.Hand)
-	if changed, err := lanes.Configure(taking, laneID, lane.Limits{PerMinute: cfg.RateLimit, Daily: cfg.DailyLimit, MaxInFlight: cfg.MaxInFlight}); err != nil {
+	limits := lane.Limits{PerMinute: cfg.RateLimit, Daily: cfg.DailyLimit, MaxInFlight: cfg.MaxInFlight}
+	laneID, changed, err := mailLane(taking, book, lanes, key, limits)
+	if err != nil {
 		return err
-	} else if changed {
+	}
+	if changed {
 		p.Log.Info().Int("per_minute", cfg.RateLimit).Int("daily", cfg.DailyLimit).Int("in_flight", cfg.MaxInFlight).Msg("the limits of the mail server have changed, for all senders")
 	}
 	settler := settle.New(book, relay.Hand, p.Log)
@@ -128,12 +127,15 @@ func mailKey(server smtp.Config) string {
 	return fmt.Sprintf("mail$%s:%d", server.Host, server.Port)
 }
 
-// mailLane finds the lane of the account. It waits for a database that is away.
-func mailLane(ctx context.Context, book *ledger.Ledger, key string) (int32, error) {
+// mailLane finds the lane of the account and gives it its limits; changed tells
+// whether they were others before. It waits for a database that is away.
+func mailLane(ctx context.Context, book *ledger.Ledger, lanes *lane.Lanes, key string, limits lane.Limits) (id int32, changed bool, err error) {
 	for {
-		lane, err := book.Lane(ctx, key, string(streams.KindDelivery))
+		if id, err = book.Lane(ctx, key, string(streams.KindDelivery)); err == nil {
+			changed, err = lanes.Configure(ctx, id, limits)
+		}
 		if err == nil || ctx.Err() != nil || ledger.Refused(err) {
-			return lane, err
+			return id, changed, err
 		}
 		t := time.NewTimer(500 * time.Millisecond)
 		select {
