@@ -11,6 +11,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -305,6 +306,97 @@ func TestForwardersAreKilled(t *testing.T) {
 	unknown, err := s.Count(`SELECT count(*) FROM attempt WHERE verdict = $1`, delivery.Unknown.String())
 	if err != nil || twice > unknown {
 		t.Errorf("%d arrived twice, only %d attempts are recorded as unknown (%v)", twice, unknown, err)
+	}
+}
+
+// A forwarder is stopped while the backend works on its documents, for longer than its
+// lease; another one takes them over. When it comes back, the answers that waited for it
+// are kept as evidence and move nothing: the backend sees one idempotency key for each
+// document, and C2 is answered once.
+func TestStalledForwarderChangesNothing(t *testing.T) {
+	t.Parallel()
+	const n = 20
+	b := newBackend(t)
+	var mu sync.Mutex
+	came := map[string]int{} // by idempotency key
+	gates := []chan struct{}{make(chan struct{}), make(chan struct{})}
+	letIn := []func(){sync.OnceFunc(func() { close(gates[0]) }), sync.OnceFunc(func() { close(gates[1]) })}
+	gated := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		came[r.Header.Get("Idempotency-Key")]++
+		try := came[r.Header.Get("Idempotency-Key")]
+		mu.Unlock()
+		<-gates[min(try, len(gates))-1]
+		b.serve(w, r)
+	}))
+	t.Cleanup(gated.Close)
+	t.Cleanup(letIn[1])
+	t.Cleanup(letIn[0])
+	env := receiving(gated.URL)
+	env["SENDER_LEASE"], env["FORWARDING_CONCURRENCY"] = "2s", fmt.Sprint(n)
+	s := housetest.New(t, housetest.Options{Env: env})
+	s.Start(housetest.Watchdog, nil)
+	stalled := s.Exec(housetest.Forwarder, nil)
+	for i := range n {
+		s.Publish(inbound(fmt.Sprint(i), ""))
+	}
+	arrived := func(times int) {
+		t.Helper()
+		localtest.Eventually(t, time.Minute, func() error {
+			mu.Lock()
+			defer mu.Unlock()
+			have := 0
+			for _, c := range came {
+				if c == times {
+					have++
+				}
+			}
+			if have != n || len(came) != n {
+				return fmt.Errorf("%d of %d documents are before the backend for the %d. time, under %d keys", have, n, times, len(came))
+			}
+			return nil
+		})
+	}
+	counts := func(what string, want int, sql string) {
+		t.Helper()
+		if have, err := s.Count(sql); err != nil || have != want {
+			t.Errorf("%s: %d, want %d (%v)", what, have, want, err)
+		}
+	}
+	arrived(1)
+	stalled.Signal(syscall.SIGSTOP)
+	s.Start(housetest.Forwarder, nil)
+	arrived(2)
+	letIn[0]() // the answers to the stopped one wait in its sockets
+	localtest.Eventually(t, 20*time.Second, func() error {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		if len(b.taken) != n {
+			return fmt.Errorf("the backend has answered %d of %d", len(b.taken), n)
+		}
+		return nil
+	})
+	const still = `SELECT count(*) FROM document d JOIN queue q ON q.id = d.id WHERE d.state = 'retry' AND d.attempts = 1 AND d.mls_delivery IS NULL AND q.state = 'leased' AND q.fence = 2`
+	counts("in work with the other", n, still)
+	stalled.Signal(syscall.SIGCONT)
+	localtest.Eventually(t, 40*time.Second, func() error {
+		if late, err := s.Count(`SELECT count(*) FROM attempt WHERE verdict = 'late'`); err != nil || late != n {
+			return fmt.Errorf("%d of %d late results are kept (%v)", late, n, err)
+		}
+		return nil
+	})
+	counts("in work with the other, after the first has come back", n, still)
+	letIn[1]()
+	documentsSettle(t, s, n)
+	counts("forwarded at the second attempt", n, `SELECT count(*) FROM document WHERE state = 'forwarded' AND mls_code = 'AP' AND attempts = 2`)
+	counts("answers to C2", n, `SELECT count(*) FROM delivery WHERE channel = 'as4'`)
+	counts("attempts without a known outcome", n, `SELECT count(*) FROM attempt WHERE verdict = 'unknown'`)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for body, times := range b.taken {
+		if times != 2 {
+			t.Errorf("%s was taken %d times, want 2: both under one key", body, times)
+		}
 	}
 }
 
