@@ -82,12 +82,12 @@ func (at *site) begin(ctx context.Context) (m meter, err error) {
 	if m.wal, err = at.servers.wal(ctx); err != nil {
 		return m, err
 	}
-	m.usage = readUsage(at.servers.postgres.PID(), at.nats.pid())
+	m.usage = readUsage(at.servers.postgres.PID(), at.nats.PID())
 	return m, nil
 }
 
 func (m meter) end(ctx context.Context, n int) (burn, error) {
-	now := readUsage(m.at.servers.postgres.PID(), m.at.nats.pid())
+	now := readUsage(m.at.servers.postgres.PID(), m.at.nats.PID())
 	took := now.at.Sub(m.usage.at)
 	b := burn{perSecond: float64(n) / took.Seconds()}
 	if used := now.since(m.usage); used.postgresKnown {

@@ -5,7 +5,7 @@
 //	bench.go      the order of the measurements, rounds, medians
 //	servers.go    a durable private PostgreSQL; a folder for everything
 //	site.go       a fresh database and a fresh NATS process for one measurement
-//	child.go      parts that run as processes of their own: NATS, a sender to kill
+//	role.go       parts that run as processes of their own: NATS, a sender to kill
 //	load.go       rows and requests made beforehand
 //	way.go        the transport that accepts at once
 //	burndown.go intake.go latency.go buffers.go snapshot.go idle.go takeover.go fairness.go limit.go river.go

@@ -15,6 +15,7 @@ import (
 
 	"github.com/posthouse-io/posthouse/pkg/daemon"
 	"github.com/posthouse-io/posthouse/pkg/ledger"
+	"github.com/posthouse-io/posthouse/pkg/local/child"
 	"github.com/posthouse-io/posthouse/pkg/transport"
 	"github.com/posthouse-io/posthouse/services/sender"
 	"github.com/posthouse-io/posthouse/streams"
@@ -37,7 +38,7 @@ type site struct {
 	database string
 	url      string // of the database
 	natsURL  string
-	nats     *child
+	nats     *child.Process
 	natsDir  string
 	ownDir   bool
 	db       *pgxpool.Pool
@@ -111,7 +112,7 @@ func (at *site) close(ctx context.Context) error {
 		at.nc.Close()
 	}
 	if at.nats != nil {
-		at.nats.stop()
+		_ = at.nats.Term(15 * time.Second) // one that had to be killed has told why in the log
 	}
 	if at.ownDir {
 		errs = append(errs, os.RemoveAll(at.natsDir))

@@ -14,6 +14,7 @@ import (
 
 	"github.com/posthouse-io/posthouse/pkg/daemon"
 	"github.com/posthouse-io/posthouse/pkg/delivery"
+	"github.com/posthouse-io/posthouse/pkg/local/child"
 	"github.com/posthouse-io/posthouse/pkg/transport"
 	"github.com/posthouse-io/posthouse/services/sender"
 	"github.com/posthouse-io/posthouse/services/watchdog"
@@ -84,8 +85,8 @@ func (s *servers) takeover(ctx context.Context, rows int, lease time.Duration) (
 		if err != nil {
 			return err
 		}
-		defer first.kill()
-		if err := first.begins(ctx, rows); err != nil {
+		defer first.Kill()
+		if err := begins(ctx, first, rows); err != nil {
 			return err
 		}
 		watch, err := watchdogConfig(at)
@@ -99,7 +100,7 @@ func (s *servers) takeover(ctx context.Context, rows int, lease time.Duration) (
 					return err
 				}
 				killed := time.Now()
-				first.kill()
+				first.Kill()
 				err := out.all(ctx)
 				took = time.Since(killed)
 				return err
@@ -114,11 +115,11 @@ func (s *servers) takeover(ctx context.Context, rows int, lease time.Duration) (
 }
 
 // begins returns when a sender child has begun n different deliveries.
-func (c *child) begins(ctx context.Context, n int) error {
+func begins(ctx context.Context, c *child.Process, n int) error {
 	begun := make(map[string]bool)
 	for len(begun) < n {
 		var answer senderAnswer
-		if err := c.hear(ctx, &answer); err != nil {
+		if err := c.Hear(ctx, &answer); err != nil {
 			return err
 		}
 		if answer.Error != "" {

@@ -8,8 +8,7 @@
 //	history.go   what four witnesses say: producer, mail server, database, streams
 //	oracle.go    Judge: the invariants I1 to I11 over a History, nothing else
 //	tale.go      all that is known of one delivery, in the order of time
-//	child.go     processes that can be killed, stopped, told to go on
-//	part.go      the parts that this program plays itself: NATS, mail server
+//	part.go      the parts that this program plays itself, as children: NATS, mail server
 //	build.go     the programs under test; service.go  one instance of one
 //	site.go      everything that a run needs; mend.go  repaired, and ended
 //	servers.go   what can be done to the servers; sampler.go  what processes hold

@@ -6,6 +6,8 @@ import (
 	"os"
 	"path/filepath"
 	"time"
+
+	"github.com/posthouse-io/posthouse/pkg/local/child"
 )
 
 // Mend takes every fault away: wires are sound, servers run, services live.
@@ -19,11 +21,11 @@ func (s *Site) Mend(ctx context.Context) error {
 	if s.Postgres.PID() == 0 {
 		errs = append(errs, s.Postgres.Restart(ctx))
 	}
-	if !s.nats.alive() {
+	if !s.nats.Alive() {
 		errs = append(errs, s.StartNATS(ctx))
 	}
-	errs = append(errs, s.nats.signal(contSignal))
-	if !s.sink.alive() {
+	errs = append(errs, s.nats.Signal(contSignal))
+	if !s.sink.Alive() {
 		errs = append(errs, s.StartSink(ctx))
 	}
 	for _, v := range s.Services {
@@ -47,9 +49,9 @@ func (s *Site) Close(ctx context.Context) error {
 	if s.NATS != nil {
 		s.NATS.Close()
 	}
-	for _, part := range []*child{s.nats, s.sink} {
+	for _, part := range []*child.Process{s.nats, s.sink} {
 		if part != nil {
-			part.kill()
+			part.Kill()
 		}
 	}
 	if s.DB != nil {

@@ -14,6 +14,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/posthouse-io/posthouse/pkg/local"
+	"github.com/posthouse-io/posthouse/pkg/local/child"
 	"github.com/posthouse-io/posthouse/pkg/smtpsink"
 )
 
@@ -97,20 +98,20 @@ func playSink(_ context.Context, line []byte) (string, func() error, error) {
 }
 
 // startPart starts one of our own parts and returns where it listens.
-func startPart(ctx context.Context, self []string, part string, order any, log io.Writer) (*child, string, error) {
+func startPart(ctx context.Context, self []string, part string, order any, log io.Writer) (*child.Process, string, error) {
 	argv := append(append([]string{}, self...), part)
-	c, err := spawn(part, argv, os.Environ(), order, log)
+	c, err := child.Start(part, argv, os.Environ(), order, log)
 	if err != nil {
 		return nil, "", err
 	}
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	var answer partAnswer
-	if err = c.hear(ctx, &answer); err == nil && answer.Error != "" {
+	if err = c.Hear(ctx, &answer); err == nil && answer.Error != "" {
 		err = errors.New(answer.Error)
 	}
 	if err != nil {
-		c.kill()
+		c.Kill()
 		return nil, "", fmt.Errorf("%s: %w", part, err)
 	}
 	return c, answer.Addr, nil

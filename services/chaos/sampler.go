@@ -36,7 +36,7 @@ func (p *sampler) run(s *Site) {
 			}
 			for _, v := range s.Services {
 				if proc, life := v.state(); proc != nil {
-					if one, ok := sample(proc.pid()); ok {
+					if one, ok := sample(proc.PID()); ok {
 						one.Process = fmt.Sprintf("%s life %d", v.Name, life)
 						p.mu.Lock()
 						if len(p.samples) < mostSamples {

@@ -18,7 +18,7 @@ const contSignal = syscall.SIGCONT
 // KillNATS is kill -9 of the bus.
 func (s *Site) KillNATS() {
 	s.note("kill -9 NATS")
-	s.nats.kill()
+	s.nats.Kill()
 }
 
 // StartNATS brings the bus back on its port and folder.
@@ -38,19 +38,19 @@ func (s *Site) StartNATS(ctx context.Context) error {
 // StopNATS and ContinueNATS are SIGSTOP and SIGCONT.
 func (s *Site) StopNATS() error {
 	s.note("SIGSTOP NATS")
-	return s.nats.signal(syscall.SIGSTOP)
+	return s.nats.Signal(syscall.SIGSTOP)
 }
 
 // ContinueNATS lets the bus go on.
 func (s *Site) ContinueNATS() error {
 	s.note("SIGCONT NATS")
-	return s.nats.signal(syscall.SIGCONT)
+	return s.nats.Signal(syscall.SIGCONT)
 }
 
 // KillSink is kill -9 of the mail server.
 func (s *Site) KillSink() {
 	s.note("kill -9 the mail server")
-	s.sink.kill()
+	s.sink.Kill()
 }
 
 // StartSink brings the mail server back on its port.

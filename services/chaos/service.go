@@ -13,6 +13,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/posthouse-io/posthouse/pkg/local/child"
 )
 
 // Service is one instance of a program: its process, which may have several lives,
@@ -26,7 +28,7 @@ type Service struct {
 
 	site *Site
 	mu   sync.Mutex
-	proc *child
+	proc *child.Process
 	log  *os.File
 	life int
 	bin  string // folder of the program
@@ -42,11 +44,11 @@ const (
 func (v *Service) Start() error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if v.proc != nil && v.proc.alive() {
-		return v.proc.signal(syscall.SIGCONT)
+	if v.proc != nil && v.proc.Alive() {
+		return v.proc.Signal(syscall.SIGCONT)
 	}
 	v.life++
-	proc, err := spawn(v.Name, []string{filepath.Join(v.bin, v.Program)}, v.environ(), nil, v.log)
+	proc, err := child.Start(v.Name, []string{filepath.Join(v.bin, v.Program)}, v.environ(), nil, v.log)
 	if err != nil {
 		return err
 	}
@@ -86,7 +88,7 @@ func (v *Service) use(bin string) {
 func (v *Service) Kill() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.proc.kill()
+	v.proc.Kill()
 	v.site.note("kill -9 %s", v.Name)
 }
 
@@ -95,7 +97,7 @@ func (v *Service) Term() error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.site.note("SIGTERM %s", v.Name)
-	return v.proc.term(stopBound)
+	return v.proc.Term(stopBound)
 }
 
 // Stop is SIGSTOP, Continue is SIGCONT.
@@ -108,14 +110,14 @@ func (v *Service) told(name string, sig syscall.Signal) error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.site.note("%s %s", name, v.Name)
-	return v.proc.signal(sig)
+	return v.proc.Signal(sig)
 }
 
 // state is the process and the number of its life; nil: it is not alive.
-func (v *Service) state() (*child, int) {
+func (v *Service) state() (*child.Process, int) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if v.proc == nil || !v.proc.alive() {
+	if v.proc == nil || !v.proc.Alive() {
 		return nil, v.life
 	}
 	return v.proc, v.life
@@ -126,7 +128,7 @@ func (v *Service) end() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.proc != nil {
-		v.proc.kill()
+		v.proc.Kill()
 	}
 	v.Database.Close()
 	v.Bus.Close()

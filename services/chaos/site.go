@@ -19,6 +19,7 @@ import (
 
 	"github.com/posthouse-io/posthouse/migrations"
 	"github.com/posthouse-io/posthouse/pkg/local"
+	"github.com/posthouse-io/posthouse/pkg/local/child"
 	"github.com/posthouse-io/posthouse/streams"
 )
 
@@ -58,7 +59,7 @@ type Site struct {
 	databaseURL, natsURL string
 	natsDir              string
 	log                  *os.File // of PostgreSQL's keeper and our own parts
-	nats, sink           *child
+	nats, sink           *child.Process
 	sinkAddr             string
 	sinkFiles            []string
 	sampler              sampler

@@ -16,7 +16,7 @@ const ours = "github.com/posthouse-io/posthouse/"
 // services -> ledger, bus, daemon -> engines and contracts -> delivery.
 var allowed = map[string]string{
 	"migrations": "", "streams": "",
-	"pkg/delivery": "", "pkg/claim": "", "pkg/local": "", "pkg/smtpsink": "", "pkg/trust": "",
+	"pkg/delivery": "", "pkg/claim": "", "pkg/local": "", "pkg/local/child": "", "pkg/smtpsink": "", "pkg/trust": "",
 	"pkg/retry":                   "pkg/delivery",
 	"pkg/transport":               "pkg/delivery",
 	"pkg/transport/smtp":          "pkg/transport pkg/delivery pkg/trust",

@@ -1,17 +1,17 @@
 package housetest
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/posthouse-io/posthouse/pkg/local/child"
 )
 
 // programs builds the service binaries, once for a test binary, and gives their
@@ -53,8 +53,7 @@ type Program struct {
 	Log  *Logbook
 	t    *testing.T
 	name string
-	cmd  *exec.Cmd
-	done chan struct{}
+	proc *child.Process
 }
 
 // Exec starts the built binary of a service with the settings of the site and
@@ -72,21 +71,8 @@ func Exec(t *testing.T, name string, environ []string) *Program {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &Program{Log: &Logbook{}, t: t, name: name, cmd: exec.Command(filepath.Join(dir, name)), done: make(chan struct{})}
-	p.cmd.Env, p.cmd.Stdout, p.cmd.Stderr = environ, p.Log, p.Log
-	p.cmd.SysProcAttr = dieWithUs()
-	started := make(chan error, 1)
-	go func() {
-		defer close(p.done)
-		runtime.LockOSThread() // the kernel ties the child to the thread that made it
-		defer runtime.UnlockOSThread()
-		err := p.cmd.Start()
-		started <- err
-		if err == nil {
-			_ = p.cmd.Wait() // the exit code is asked for where it matters
-		}
-	}()
-	if err := <-started; err != nil {
+	p := &Program{Log: &Logbook{}, t: t, name: name}
+	if p.proc, err = child.Start(name, []string{filepath.Join(dir, name)}, environ, nil, p.Log); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
@@ -99,26 +85,23 @@ func Exec(t *testing.T, name string, environ []string) *Program {
 // Signal sends one to the process.
 func (p *Program) Signal(sig syscall.Signal) {
 	p.t.Helper()
-	if err := p.cmd.Process.Signal(sig); err != nil {
-		p.t.Fatalf("send %s to %s: %v", sig, p.name, err)
+	if !p.proc.Alive() {
+		p.t.Fatalf("send %s to %s: it has ended", sig, p.name)
+	}
+	if err := p.proc.Signal(sig); err != nil {
+		p.t.Fatal(err)
 	}
 }
 
 // Kill is kill -9; it returns when the process is gone.
-func (p *Program) Kill() {
-	if err := p.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
-		p.t.Errorf("kill %s: %v", p.name, err)
-	}
-	<-p.done
-}
+func (p *Program) Kill() { p.proc.Kill() }
 
 // Wait returns the exit code.
 func (p *Program) Wait(bound time.Duration) int {
 	p.t.Helper()
-	select {
-	case <-p.done:
-	case <-time.After(bound):
-		p.t.Fatalf("%s has not ended within %s", p.name, bound)
+	code, err := p.proc.Wait(bound)
+	if err != nil {
+		p.t.Fatal(err)
 	}
-	return p.cmd.ProcessState.ExitCode()
+	return code
 }
