@@ -20,6 +20,15 @@ func plainMail(step int, r *rand.Rand) []Request {
 	return []Request{q}
 }
 
+// loneMail is plainMail of one tenant.
+func loneMail(step int, r *rand.Rand) []Request {
+	requests := plainMail(step, r)
+	for i := range requests {
+		requests[i].Tenant = "acme"
+	}
+	return requests
+}
+
 // mixedMail has mails of several recipients, refused ones, deferred ones, two
 // equal requests, two that contradict each other, and some that nobody can read.
 func mixedMail(step int, r *rand.Rand) []Request {
