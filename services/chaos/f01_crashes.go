@@ -3,6 +3,7 @@ package chaos
 import (
 	"context"
 	"fmt"
+	"os"
 	"time"
 )
 
@@ -103,16 +104,22 @@ func (r *Run) crash(ctx context.Context, p point) error {
 }
 
 // sinkCatchesUp gives what is on the wire to the mail server a moment to arrive: a
-// tenth of a second without another mail in its ledger.
+// tenth of a second without another line in its ledger, or two seconds where another
+// sender goes on writing.
 func (r *Run) sinkCatchesUp(ctx context.Context) error {
-	for before := -1; ; {
-		list, err := r.taken()
-		if err != nil || len(list) == before {
-			return err
+	ledger := r.sinkFiles[len(r.sinkFiles)-1]
+	for before, n := int64(-1), 0; n < 20; n++ {
+		info, err := os.Stat(ledger)
+		if err != nil {
+			return fmt.Errorf("the mail server's ledger: %w", err)
 		}
-		before = len(list)
+		if info.Size() == before {
+			return nil
+		}
+		before = info.Size()
 		if err := pause(ctx, 100*time.Millisecond); err != nil {
 			return err
 		}
 	}
+	return nil
 }

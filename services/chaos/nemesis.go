@@ -140,6 +140,7 @@ func Nemesis(length time.Duration) Scenario {
 	s := Find("F20")[0]
 	s.Fault = "random faults from a seed for " + length.String()
 	s.Bound = length + 10*time.Minute
+	s.Config.StreamBytes = 8 << 30 // an hour of events stays on the stream
 	s.Do = func(ctx context.Context, r *Run) error { return r.nemesis(ctx, length) }
 	return s
 }

@@ -1,6 +1,7 @@
 package chaos
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -116,7 +117,7 @@ func Execute(ctx context.Context, sc Scenario, o Options) (res *Result, h *Histo
 	if rules.Quiet = unrest == nil; unrest != nil {
 		rules.Unrest = unrest.Error()
 	}
-	asking, cancel := context.WithTimeout(ctx, 2*time.Minute)
+	asking, cancel := context.WithTimeout(ctx, 5*time.Minute)
 	defer cancel()
 	if h, err = site.Witness(asking, rules, producer.publications()); err != nil {
 		return res, h, fmt.Errorf("%s: %w", sc.Name, err)
@@ -133,13 +134,11 @@ func Execute(ctx context.Context, sc Scenario, o Options) (res *Result, h *Histo
 	return res, h, err
 }
 
+func (sc Scenario) bound() time.Duration { return cmp.Or(sc.Bound, 6*time.Minute) }
+
 // doing bounds Do: a scenario that waits for what never comes is told as such.
 func doing(ctx context.Context, sc Scenario, r *Run) error {
-	bound := sc.Bound
-	if bound == 0 {
-		bound = 6 * time.Minute
-	}
-	ctx, cancel := context.WithTimeoutCause(ctx, bound, fmt.Errorf("the faults took longer than %s", bound))
+	ctx, cancel := context.WithTimeoutCause(ctx, sc.bound(), fmt.Errorf("the faults took longer than %s", sc.bound()))
 	defer cancel()
 	return sc.Do(ctx, r)
 }
@@ -151,7 +150,7 @@ func (r *Run) play(ctx context.Context, sc Scenario, o Options) (recovery time.D
 	if o.Scale > 0 && load.Total > 0 {
 		load.Total = max(1, int(float64(load.Total)*o.Scale))
 	}
-	publishing, endLoad := context.WithTimeout(ctx, time.Hour)
+	publishing, endLoad := context.WithTimeout(ctx, sc.bound()+time.Hour)
 	defer endLoad()
 	enough := make(chan struct{})
 	var group errgroup.Group
@@ -175,11 +174,7 @@ func (r *Run) play(ctx context.Context, sc Scenario, o Options) (recovery time.D
 	if sc.Do == nil {
 		mended = time.Now()
 	}
-	bound := sc.Settle
-	if bound == 0 {
-		bound = time.Minute
-	}
 	r.cfg.Say("mended; waiting for quiet")
-	unrest = r.quiet(ctx, bound)
+	unrest = r.quiet(ctx, cmp.Or(sc.Settle, time.Minute))
 	return time.Since(mended), unrest, ctx.Err()
 }
