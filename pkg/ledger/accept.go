@@ -6,7 +6,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"github.com/posthouse-io/posthouse/pkg/pinned"
 	"slices"
 	"strings"
 	"time"
@@ -16,6 +15,7 @@ import (
 
 	"github.com/posthouse-io/posthouse/pkg/delivery"
 	"github.com/posthouse-io/posthouse/pkg/outbox"
+	"github.com/posthouse-io/posthouse/pkg/pinned"
 	"github.com/posthouse-io/posthouse/pkg/quota"
 	"github.com/posthouse-io/posthouse/pkg/transport"
 	"github.com/posthouse-io/posthouse/streams"
